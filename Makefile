@@ -1,0 +1,59 @@
+# Everything sets itself up: Python, make and git are all that must be there.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CONSTRAINTS ?= constraints.txt
+STAMP := $(VENV)/.installed
+export MPLBACKEND := Agg
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-oldest lint types format docs dist benchmark tune clean
+
+help: ## list what can be made
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP) ## make the virtual environment with everything in it
+
+demo: $(STAMP) ## compare FedLADA with FedAvg, FedCM and LocalAdam on digits: a table and a picture
+	$(BIN)/fedlada compare --methods fedavg,fedcm,localadam,fedlada --seeds 0,1,2 --dataset digits --out runs/demo
+
+test: $(STAMP) ## run the whole test suite
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-oldest: ## run it with the oldest torch and the other Python that we support
+	$(MAKE) test PYTHON=python3.12 VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
+lint: $(STAMP) ## check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## check types
+	$(BIN)/mypy
+
+format: $(STAMP) ## put the code into the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP) ## build the API reference from the docstrings, in build/docs
+	$(BIN)/pdoc --docformat google --output-directory build/docs fedlada '!fedlada.__main__'
+
+dist: $(STAMP) ## build wheel and sdist, install the wheel on its own and use it
+	rm -rf dist build/dist-check
+	$(BIN)/python -m build --installer pip
+	$(PYTHON) -m venv build/dist-check
+	build/dist-check/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) dist/*.whl
+	cd build && dist-check/bin/fedlada --version && dist-check/bin/fedlada methods
+
+benchmark: $(STAMP) ## the sequential engine beside a hand-written loop, pfl and Flower (makes their environments)
+	$(BIN)/python benchmarks/simulators/compare.py
+
+tune: $(STAMP) ## search the demo's hyper-parameters again, the same budget for each method
+	$(BIN)/python benchmarks/tune_digits.py
+
+clean: ## remove what was built, keep environments and runs
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

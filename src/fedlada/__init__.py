@@ -1,0 +1,56 @@
+"""FedLADA and the federated methods it is compared with: exact, fast, in one algebra.
+
+    import fedlada
+
+    result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.recipes.fedlada(alpha=0.1))
+    result.model, result.history, result.plot()
+"""
+
+from fedlada import cohorts, data, engines, local, models, recipes, schedules, server
+from fedlada.api import simulate
+from fedlada.cohorts import Unreliable
+from fedlada.evaluation import evaluate
+from fedlada.history import History, Result
+from fedlada.local import LocalTransform
+from fedlada.method import FederatedMethod, average
+from fedlada.observers import Observer
+from fedlada.plan import Plan
+from fedlada.server import ServerOptimizer
+from fedlada.simulation import Simulation, TrainingDiverged
+from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
+from fedlada.torch_optimizer import LocalOptimizer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Broadcast",
+    "FederatedMethod",
+    "History",
+    "Kept",
+    "Local",
+    "LocalOptimizer",
+    "LocalTransform",
+    "Observer",
+    "Plan",
+    "Result",
+    "Round",
+    "Run",
+    "Server",
+    "ServerOptimizer",
+    "Simulation",
+    "Step",
+    "TrainingDiverged",
+    "Unreliable",
+    "Upload",
+    "average",
+    "cohorts",
+    "data",
+    "engines",
+    "evaluate",
+    "local",
+    "models",
+    "recipes",
+    "schedules",
+    "server",
+    "simulate",
+]

@@ -1,0 +1,168 @@
+"""One call that simulates anyone's model on anyone's data with any method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedlada.cohorts import Cohorts, Everyone, FixedSize, Unreliable
+from fedlada.data.batches import LocalWork
+from fedlada.data.partition import IID, Given, Partition
+from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.sequential import SequentialEngine
+from fedlada.evaluation import Loss, Metric
+from fedlada.flat import trainable
+from fedlada.history import Result
+from fedlada.method import FederatedMethod
+from fedlada.observers import Callback, StopAt, as_observer
+from fedlada.plan import Plan
+from fedlada.randomness import Ints, torch_seed
+from fedlada.recipes import RECIPES
+from fedlada.schedules import Schedule, as_schedule
+from fedlada.simulation import Simulation
+from fedlada.validation import one_of
+
+Model = nn.Module | Callable[[], nn.Module]
+
+
+def simulate(
+    model: Model,
+    train: Any,
+    *,
+    method: FederatedMethod | str = "fedlada",
+    test: Any = None,
+    partition: Partition | Sequence[Sequence[int]] | None = None,
+    rounds: int = 100,
+    cohort_size: int | None = None,
+    cohorts: Cohorts | None = None,
+    batch_size: int = 50,
+    local_epochs: int = 1,
+    local_steps: int | None = None,
+    lr: float | Schedule = 0.01,
+    lr_decay: float = 1.0,
+    weights: str = "uniform",
+    unreliable: Unreliable | None = None,
+    loss: Loss | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    eval_every: int = 1,
+    stop_at_accuracy: float | None = None,
+    stop_after_seconds: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = False,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    dtype: torch.dtype | None = None,
+) -> Result:
+    """Train `model` on `train` over simulated clients and give back the final model and the history.
+
+    Args:
+        model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
+            function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
+            nor sent.
+        train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`.
+        method: a method from `fedlada.recipes`, or the name of one for its default hyper-parameters.
+        test: like `train`; the global model is evaluated on it every `eval_every` rounds.
+        partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
+            `ByKey`), or the sample numbers of each client. By default ten equal clients, IID.
+        rounds: how many rounds to run.
+        cohort_size: clients per round, drawn without replacement; by default all.
+        cohorts: another way of drawing them, from `fedlada.cohorts`.
+        batch_size: samples per local step; a client with fewer makes smaller batches.
+        local_epochs: passes over a client's data per round.
+        local_steps: local steps per round, instead of epochs.
+        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`).
+        lr_decay: factor on `lr` after each round.
+        weights: how clients count in the mean: "uniform" or by "examples".
+        unreliable: simulated drop-outs and stragglers.
+        loss: a function of outputs and targets; by default cross-entropy for whole-number targets, else squared error.
+        metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`.
+        eval_every: evaluate after so many rounds, and always after the last.
+        stop_at_accuracy: end when the test accuracy is at least this.
+        stop_after_seconds: end after the round in which this time is over.
+        callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
+        progress: show a progress display.
+        seed: fixes everything that is random.
+        device: "auto" takes a GPU where there is one.
+        dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
+    """
+    place = resolve_device(device)
+    network = _resolve_model(model, seed, dtype)
+    precision = dtype or next(iter(trainable(network).values())).dtype
+    train_samples = as_samples(train, place, precision)
+    engine = SequentialEngine(network, resolve_method(method), train_samples, loss, device=place, dtype=dtype)
+    plan = Plan(
+        clients=_clients(partition, train_samples, seed),
+        cohorts=_cohorts(cohorts, cohort_size),
+        work=LocalWork(batch_size=batch_size, epochs=local_epochs, steps=local_steps),
+        schedule=as_schedule(lr, lr_decay),
+        seed=seed,
+        weights=weights,
+        unreliable=unreliable or Unreliable(),
+    )
+    test_samples = None if test is None else as_samples(test, place, precision)
+    simulation = Simulation(engine, plan, test_samples, metrics=metrics, eval_every=eval_every)
+    observers = [as_observer(callback) for callback in callbacks]
+    if stop_at_accuracy is not None or stop_after_seconds is not None:
+        observers.append(StopAt(stop_at_accuracy, stop_after_seconds))
+    if progress:
+        from fedlada.progress import live_or_plain  # rich is not needed without it
+
+        observers.append(live_or_plain(engine.method.name))
+    simulation.run(rounds, observers)
+    return simulation.result()
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """The device of that name; "auto" is the GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
+    return place
+
+
+def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
+    """The method, or the recipe of that name with its default hyper-parameters."""
+    if isinstance(method, FederatedMethod):
+        return method
+    one_of("method", method, tuple(RECIPES))
+    return RECIPES[method]()
+
+
+def _resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:
+    if dtype not in (None, torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    if isinstance(model, nn.Module):
+        return model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "first weights"))
+        made = model()
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"model must be an nn.Module or a function that makes one, got {type(made).__name__}")
+    return made
+
+
+def _clients(partition: Partition | Sequence[Sequence[int]] | None, samples: Samples, seed: int) -> list[Ints]:
+    if partition is None:
+        partition = IID(num_clients=min(10, len(samples)))
+    elif not isinstance(partition, Partition):
+        partition = Given(indices=partition)
+    # Only partitions by class look at the labels: a large dataset is not read for the others.
+    labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))
+    return partition.assign(labels, seed)
+
+
+def _cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:
+    if cohorts is not None and cohort_size is not None:
+        raise ValueError("give cohort_size or cohorts, not both")
+    if cohorts is not None:
+        return cohorts
+    return Everyone() if cohort_size is None else FixedSize(cohort_size)

@@ -1,0 +1,21 @@
+"""Samples, how they are divided among clients, and in which batches a client sees them."""
+
+from fedlada.data.batches import LocalWork
+from fedlada.data.digits import load_digits
+from fedlada.data.partition import IID, ByKey, Dirichlet, Given, Partition, Pathological
+from fedlada.data.samples import ArraySamples, DatasetSamples, Samples, as_samples
+
+__all__ = [
+    "IID",
+    "ArraySamples",
+    "ByKey",
+    "DatasetSamples",
+    "Dirichlet",
+    "Given",
+    "LocalWork",
+    "Partition",
+    "Pathological",
+    "Samples",
+    "as_samples",
+    "load_digits",
+]

@@ -1,0 +1,123 @@
+"""Anyone's data behind one small interface: numpy or torch arrays, or a map-style torch `Dataset`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from fedlada.randomness import Ints
+
+
+class Samples(ABC):
+    """Numbered samples that can be fetched in batches, on the device that trains."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    @abstractmethod
+    def batch(self, indices: Ints) -> tuple[Any, Any]:
+        """The inputs and targets of these samples."""
+
+    @abstractmethod
+    def labels(self) -> np.ndarray[Any, Any]:
+        """The target of every sample, as partitions by class need them."""
+
+
+class ArraySamples(Samples):
+    """Samples held in memory, on the device: batches are gathered there."""
+
+    def __init__(self, x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> None:
+        self.x = _on_device("x", x, device, dtype)
+        self.y = _on_device("y", y, device, dtype)
+        if self.x.ndim == 0 or self.y.ndim == 0 or len(self.x) != len(self.y):
+            raise ValueError(
+                f"x and y must have one row per sample, got shapes {tuple(self.x.shape)} and {tuple(self.y.shape)}"
+            )
+        if len(self.x) == 0:
+            raise ValueError("there are no samples: x and y are empty")
+        if not self.y.is_floating_point():
+            self.y = self.y.long()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def batch(self, indices: Ints) -> tuple[Tensor, Tensor]:
+        rows = torch.from_numpy(indices).to(self.x.device, non_blocking=True)
+        # index_select is the plain gather; indexing with brackets takes a slower, more general way.
+        return self.x.index_select(0, rows), self.y.index_select(0, rows)
+
+    def labels(self) -> np.ndarray[Any, Any]:
+        return self.y.cpu().numpy()
+
+
+class DatasetSamples(Samples):
+    """Samples read one by one from a torch `Dataset`, which need not fit in memory."""
+
+    def __init__(self, dataset: Dataset[Any], device: torch.device, dtype: torch.dtype) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise ValueError("the dataset must be map-style (with __len__ and __getitem__), not a stream")
+        if len(dataset) == 0:
+            raise ValueError("there are no samples: the dataset is empty")
+        self.dataset = dataset
+        self.device = device
+        self.dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def batch(self, indices: Ints) -> tuple[Any, Any]:
+        items = [self.dataset[int(index)] for index in indices]
+        x, y = default_collate([(item[0], item[1]) for item in items])
+        return self._placed(x), self._placed(y)
+
+    def labels(self) -> np.ndarray[Any, Any]:
+        targets = getattr(self.dataset, "targets", None)
+        if targets is None:  # reads everything once: the price of a partition by class without `targets`
+            targets = [self.dataset[index][1] for index in range(len(self))]
+        return np.asarray(targets)
+
+    def _placed(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to(self.device, self.dtype if value.is_floating_point() else None, non_blocking=True)
+        if isinstance(value, dict):
+            return {name: self._placed(item) for name, item in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return type(value)(self._placed(item) for item in value)  # type: ignore[call-arg]
+        return value
+
+
+def as_samples(data: Any, device: torch.device, dtype: torch.dtype) -> Samples:
+    """The given data as `Samples`: an `(x, y)` pair of arrays or tensors, a torch `Dataset`, or `Samples` already."""
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, Dataset):
+        return DatasetSamples(data, device, dtype)
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        return ArraySamples(data[0], data[1], device, dtype)
+    raise ValueError(
+        f"data must be an (x, y) pair of arrays or a torch Dataset, got {type(data).__name__}"
+        + (f" of {len(data)} items" if isinstance(data, (tuple, list)) else "")
+    )
+
+
+def _on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
+    try:
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be read as an array of numbers: {error}") from None
+    if tensor.is_complex():
+        raise ValueError(f"{name} holds complex numbers")
+    if not tensor.is_floating_point():
+        return tensor.to(device)
+    tensor = tensor.to(device, dtype)
+    if not tensor.isfinite().all():
+        row = int((~tensor.reshape(len(tensor), -1).isfinite()).any(dim=1).nonzero()[0])
+        raise ValueError(f"{name} holds a NaN or an infinity in row {row}")
+    return tensor

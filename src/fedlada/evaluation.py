@@ -1,0 +1,61 @@
+"""How good a model is on given samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedlada.data.samples import Samples
+
+Loss = Callable[[Any, Any], Tensor]
+Metric = Callable[[Tensor, Tensor], float]
+"""A function of all outputs and all targets."""
+
+
+def evaluate(
+    module: nn.Module,
+    samples: Samples,
+    loss: Loss,
+    *,
+    metrics: Mapping[str, Metric] | None = None,
+    batch_size: int = 1000,
+) -> dict[str, float]:
+    """Mean loss, accuracy where the targets are classes, and the given metrics, in batches that fit in memory."""
+    was_training = module.training
+    module.eval()
+    total_loss, correct, is_classification = 0.0, 0, False
+    outputs, targets = [], []
+    with torch.no_grad():
+        for start in range(0, len(samples), batch_size):
+            indices = np.arange(start, min(start + batch_size, len(samples)))
+            x, y = samples.batch(indices)
+            output = module(x)
+            total_loss += float(loss(output, y)) * len(indices)
+            is_classification = are_classes(output, y)
+            if is_classification:
+                correct += int((output.argmax(dim=1) == y).sum())
+            if metrics:
+                outputs.append(output.cpu())
+                targets.append(y.cpu())
+    module.train(was_training)
+    result = {"loss": total_loss / len(samples)}
+    if is_classification:
+        result["accuracy"] = correct / len(samples)
+    for name, metric in (metrics or {}).items():
+        result[name] = float(metric(torch.cat(outputs), torch.cat(targets)))
+    return result
+
+
+def are_classes(output: Any, y: Any) -> bool:
+    """Whether outputs are scores of classes and targets are class numbers."""
+    return (
+        isinstance(output, Tensor)
+        and isinstance(y, Tensor)
+        and output.ndim == 2
+        and y.ndim == 1
+        and not y.is_floating_point()
+    )

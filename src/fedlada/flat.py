@@ -1,0 +1,99 @@
+"""A model as one flat vector: the only file that knows how an `nn.Module` holds its parameters."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained and sent, each once (tied weights are one parameter), by name."""
+    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not found:
+        raise ValueError("the model has no trainable parameters: nothing has requires_grad=True")
+    dtypes = {parameter.dtype for parameter in found.values()}
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        names = ", ".join(sorted(str(dtype) for dtype in dtypes))
+        raise ValueError(f"trainable parameters must all be float32 or all float64, got {names}")
+    return found
+
+
+def flatten(tensors: Iterable[Tensor]) -> Tensor:
+    """One vector `[P]` of all tensors, in their order."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def unflatten(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
+    """Views into a vector `[P]`, shaped like the given tensors."""
+    shapes = [tensor.shape for tensor in like]
+    sizes = [math.prod(shape) for shape in shapes]
+    if vector.shape != (sum(sizes),):
+        raise ValueError(f"expected a vector of {sum(sizes)} parameters, got shape {tuple(vector.shape)}")
+    return [part.view(shape) for part, shape in zip(vector.split(sizes), shapes, strict=True)]
+
+
+def private_copy(
+    model: nn.Module, device: torch.device | None = None, dtype: torch.dtype | None = None
+) -> nn.Module:
+    """A copy in the given place and precision (by default its own).
+
+    Frozen parameters that need not move are shared with the original, so a large frozen model is held once.
+    """
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    stays = all(p.device == (device or p.device) and p.dtype == (dtype or p.dtype) for p in frozen)
+    # Moving a module moves its parameters in place: what is shared must not be among them.
+    result = copy.deepcopy(model, memo={id(p): p for p in frozen} if stays else {})
+    return result.to(device=device, dtype=dtype)
+
+
+def refuse_running_statistics(model: nn.Module) -> None:
+    """BatchNorm and its kin change buffers in the forward pass, which no server averages; say what to do instead."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None:
+            raise ValueError(
+                f"the module {name!r} ({type(module).__name__}) keeps running statistics, which do not federate: "
+                "convert the model with fedlada.models.group_norm(model)"
+            )
+
+
+class FlatModel:
+    """A private copy of a model whose trainable parameters are views of one vector, and their gradients of another.
+
+    Loading parameters is then one copy, and a backward pass writes the flat gradient directly.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
+        refuse_running_statistics(model)
+        self.module = private_copy(model, device, dtype)
+        self.parameters = trainable(self.module)
+        self.vector = flatten(self.parameters.values())
+        self.gradient = torch.zeros_like(self.vector)
+        places = unflatten(self.vector, self.parameters.values())
+        gradients = unflatten(self.gradient, self.parameters.values())
+        for parameter, place, gradient in zip(self.parameters.values(), places, gradients, strict=True):
+            parameter.data = place
+            parameter.grad = gradient
+
+    def load(self, vector: Tensor) -> None:
+        """Put the parameters `[P]` into the model."""
+        self.vector.copy_(vector)
+
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """The flat gradient of a loss that was computed with this model."""
+        self.gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return self.gradient.clone()  # a transform may keep what it is given
+
+
+def model_with(model: nn.Module, vector: Tensor) -> nn.Module:
+    """A copy of the user's model, where it was and in its own precision, with these parameters."""
+    result = private_copy(model)
+    parameters = trainable(result)
+    with torch.no_grad():
+        for parameter, values in zip(parameters.values(), unflatten(vector, parameters.values()), strict=True):
+            parameter.copy_(values)
+    return result

@@ -1,0 +1,41 @@
+"""A local transform: update in, update out, with the memories it needs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from fedlada.state import Round, Run, Step, Vectors
+
+
+class LocalTransform(ABC):
+    """One link of the chain that turns a gradient into the step that a client takes.
+
+    Subclasses are frozen dataclasses whose fields are hyper-parameters. Vectors are `[P]` or `[C, P]`; whatever a
+    transform does must be elementwise, or reduce over the last axis alone, so that every engine can run it.
+    """
+
+    def init_shared(self, params: Tensor) -> Vectors:
+        """Vectors `[P]` that the server holds for this transform and broadcasts in each round."""
+        return {}
+
+    def init_kept(self, params: Tensor) -> Vectors:
+        """Vectors `[P]` that each client keeps to itself between rounds."""
+        return {}
+
+    def begin(self, shared: Vectors, like: Tensor) -> Vectors:
+        """The state of one client's round, each tensor shaped like `like` (or `[..., 1]`)."""
+        return {}
+
+    @abstractmethod
+    def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
+        """Transform one update; also returns the new local state."""
+
+    def finish(self, local: Vectors, run: Run, step: Step) -> tuple[Vectors, Vectors]:
+        """What to upload besides the delta, and the client's new private memory."""
+        return {}, step.kept
+
+    def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
+        """The server's vectors for the next round, from the mean of what the clients uploaded."""
+        return shared

@@ -1,0 +1,139 @@
+"""A federated method: a chain of local transforms and one server optimizer, run by five calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlada.local import LocalTransform
+from fedlada.server import ServerOptimizer
+from fedlada.state import Broadcast, Kept, Local, Round, Run, Scalar, Server, Step, Upload, map_tensors, named_tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedMethod:
+    """A method is its parts; the object is the configuration. Every engine makes the same five calls.
+
+    `init` once on the server; then in each round `begin` on each client, `step` K times, `finish`; and `aggregate`
+    on the server with the mean of the uploads. All are pure functions of their arguments.
+    """
+
+    name: str
+    local: tuple[LocalTransform, ...]
+    server: ServerOptimizer
+
+    def __post_init__(self) -> None:
+        for part in self.local:
+            if not isinstance(part, LocalTransform):
+                raise ValueError(f"local must hold LocalTransforms, got {part!r} in the method {self.name!r}")
+        if not isinstance(self.server, ServerOptimizer):
+            raise ValueError(f"server must be a ServerOptimizer, got {self.server!r} in the method {self.name!r}")
+
+    def init(self, params: Tensor) -> Server:
+        """The server before the first round, with x^0 = `params`."""
+        return Server(
+            params=params,
+            shared=tuple(part.init_shared(params) for part in self.local),
+            optimizer=self.server.init(params),
+        )
+
+    def init_kept(self, params: Tensor) -> Kept:
+        """A client's first private memory."""
+        return Kept(tuple(part.init_kept(params) for part in self.local))
+
+    def begin(self, broadcast: Broadcast, kept: Kept, *, lr: Scalar) -> Local:
+        """A client that has received the broadcast; `local.params` is x_{i,0}."""
+        return Local(
+            params=broadcast.params,
+            anchor=broadcast.params,
+            lr=lr,
+            states=tuple(
+                part.begin(shared, broadcast.params)
+                for part, shared in zip(self.local, broadcast.shared, strict=True)
+            ),
+            shared=broadcast.shared,
+            kept=kept.memory,
+        )
+
+    def step(self, local: Local, grad: Tensor) -> Local:
+        """One local step: the gradient goes through the chain, and what comes out is subtracted."""
+        update, states = grad, []
+        for index, part in enumerate(self.local):
+            update, state = part.apply(update, local.states[index], self._view(local, index))
+            states.append(state)
+        return Local(
+            params=local.params - local.lr * update,
+            anchor=local.anchor,
+            lr=local.lr,
+            states=tuple(states),
+            shared=local.shared,
+            kept=local.kept,
+        )
+
+    def finish(self, local: Local, num_steps: Scalar) -> tuple[Upload, Kept]:
+        """What the client uploads after its `num_steps` steps, and its new private memory."""
+        run = Run(delta=local.anchor - local.params, num_steps=num_steps, lr=local.lr)
+        parts = [
+            part.finish(local.states[index], run, self._view(local, index)) for index, part in enumerate(self.local)
+        ]
+        return Upload(run.delta, tuple(extra for extra, _ in parts)), Kept(tuple(kept for _, kept in parts))
+
+    def aggregate(
+        self, server: Server, mean: Upload, *, lr: Scalar, num_steps: Scalar, participation: float
+    ) -> Server:
+        """The server after a round, from the mean upload.
+
+        `lr` is the clients' rate of this round, `num_steps` their mean number of steps, `participation` the active
+        share of all clients' weight.
+        """
+        params, optimizer = self.server.step(server.params, mean.delta, server.optimizer)
+        round = Round(delta=mean.delta, num_steps=num_steps, lr=lr, participation=participation)
+        shared = tuple(
+            part.merge(old, extra, round)
+            for part, old, extra in zip(self.local, server.shared, mean.extra, strict=True)
+        )
+        return Server(params=params, shared=shared, optimizer=optimizer)
+
+    def num_vectors(self) -> tuple[int, int]:
+        """How many vectors of the model's size travel down and up for each client and round."""
+        probe = torch.ones(1)
+        server = self.init(probe)
+        local = self.step(self.begin(server.broadcast, self.init_kept(probe), lr=1.0), probe)
+        upload, _ = self.finish(local, 1)
+        return len(list(named_tensors(server.broadcast))), len(list(named_tensors(upload)))
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether clients must remember something between rounds."""
+        return any(self.init_kept(torch.ones(1)).memory)
+
+    @staticmethod
+    def _view(local: Local, index: int) -> Step:
+        return Step(local.params, local.anchor, local.shared[index], local.kept[index])
+
+
+def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+    """The mean of the uploads in the order in which they are given; one after another, so that a generator will do.
+
+    Without weights each counts 1/S, as in the paper. The order is part of the result: floating-point sums depend
+    on it, so engines always give the uploads in the order of the clients' numbers.
+    """
+    total: Upload | None = None
+    total_weight = 0.0
+    for index, upload in enumerate(uploads):
+        weight = 1.0 if weights is None else float(weights[index])
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"weights must be finite and not negative, got {weight}")
+        total_weight += weight
+        if total is None:
+            total = map_tensors(lambda tensor, weight=weight: tensor * weight, upload)
+            continue
+        for (_, sum_so_far), (_, tensor) in zip(named_tensors(total), named_tensors(upload), strict=True):
+            sum_so_far.add_(tensor, alpha=weight)
+    if total is None or total_weight == 0:
+        raise ValueError("there is no mean of no uploads: at least one with a positive weight is needed")
+    return map_tensors(lambda tensor: tensor / total_weight, total)

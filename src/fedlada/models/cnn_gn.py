@@ -1,0 +1,21 @@
+"""A small convolutional net with GroupNorm, for small images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import nn
+
+
+def cnn_gn(
+    num_classes: int = 10, *, input_shape: Sequence[int] = (1, 8, 8), widths: Sequence[int] = (16, 32)
+) -> nn.Sequential:
+    """3x3 convolutions, each with GroupNorm and ReLU, all but the first halving the image; then one linear layer."""
+    channels, height, width = input_shape
+    layers: list[nn.Module] = []
+    for index, out in enumerate(widths):
+        stride = 1 if index == 0 else 2
+        layers += [nn.Conv2d(channels, out, 3, stride=stride, padding=1), nn.GroupNorm(2, out), nn.ReLU()]
+        channels, height, width = out, math.ceil(height / stride), math.ceil(width / stride)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, num_classes))

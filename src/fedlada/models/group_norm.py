@@ -1,0 +1,34 @@
+"""BatchNorm to GroupNorm: the way out for models with running statistics."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+
+def group_norm(model: nn.Module, num_groups: int = 2) -> nn.Module:
+    """A copy in which every BatchNorm (and every InstanceNorm with running statistics) is a GroupNorm.
+
+    Scales and shifts are taken over; a number of channels that `num_groups` does not divide gets the largest number
+    of groups below that does.
+    """
+    if num_groups < 1:
+        raise ValueError(f"num_groups must be at least 1, got {num_groups}")
+    converted = copy.deepcopy(model)
+    if isinstance(converted, _NormBase):
+        return _converted(converted, num_groups)
+    for parent in list(converted.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, _NormBase) and child.running_mean is not None:
+                setattr(parent, name, _converted(child, num_groups))
+    return converted
+
+
+def _converted(norm: _NormBase, num_groups: int) -> nn.GroupNorm:
+    groups = next(groups for groups in range(num_groups, 0, -1) if norm.num_features % groups == 0)
+    result = nn.GroupNorm(groups, norm.num_features, eps=norm.eps, affine=norm.affine)
+    if norm.affine:
+        result.weight, result.bias = norm.weight, norm.bias
+    return result.train(norm.training)

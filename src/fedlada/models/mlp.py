@@ -1,0 +1,19 @@
+"""A multilayer perceptron."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import nn
+
+
+def mlp(
+    num_classes: int = 10, *, input_shape: Sequence[int] = (1, 8, 8), hidden: Sequence[int] = (64,)
+) -> nn.Sequential:
+    """Flattens its input and passes it through ReLU layers of the given widths."""
+    widths = [math.prod(input_shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in zip(widths, widths[1:], strict=False):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))

@@ -1,0 +1,101 @@
+"""What each round will be: who works, on which batches, at which rate; all of it drawn from the seed alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedlada.cohorts import Cohorts, Unreliable
+from fedlada.data.batches import LocalWork
+from fedlada.randomness import Ints, bits, torch_seed
+from fedlada.schedules import Schedule
+from fedlada.validation import one_of
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """One client's work in one round."""
+
+    client: int
+    batches: Sequence[Ints]
+    weight: float
+    seed: int
+    """For models that draw random numbers themselves (dropout)."""
+
+    @property
+    def num_steps(self) -> int:
+        """K_i."""
+        return len(self.batches)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundPlan:
+    """One round: the clients that will answer, in the order of their numbers, and those that will not."""
+
+    round: int
+    lr: float
+    assignments: tuple[Assignment, ...]
+    lost: tuple[int, ...]
+    """Clients whose answer never arrives."""
+    idle: tuple[int, ...]
+    """Clients that have nothing to do: no samples, or a rate of zero."""
+
+    @property
+    def num_asked(self) -> int:
+        """How many clients receive the broadcast."""
+        return len(self.assignments) + len(self.lost)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan:
+    """The whole simulation before it is run."""
+
+    clients: Sequence[Ints]
+    """The sample numbers of each client."""
+    cohorts: Cohorts
+    work: LocalWork
+    schedule: Schedule
+    seed: int = 0
+    weights: str = "uniform"
+    """How clients count in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
+    unreliable: Unreliable = Unreliable()
+
+    def __post_init__(self) -> None:
+        one_of("weights", self.weights, ("uniform", "examples"))
+        if not any(len(own) for own in self.clients):
+            raise ValueError("no client has any samples")
+        self.cohorts.draw(self.num_clients, self.seed, 1)  # what cannot be drawn is refused now
+
+    @property
+    def num_clients(self) -> int:
+        """m."""
+        return len(self.clients)
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all clients together."""
+        return float(sum(self.weight(client) for client in range(self.num_clients)))
+
+    def weight(self, client: int) -> float:
+        """How much this client counts in a mean."""
+        return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))
+
+    def round(self, round: int) -> RoundPlan:
+        """The plan of round 1, 2, ...; any round can be asked for at any time."""
+        lr = float(self.schedule(round))
+        if not 0 <= lr < math.inf:
+            raise ValueError(f"the learning rate of round {round} must be a finite number of at least 0, got {lr}")
+        assignments, lost, idle = [], [], []
+        for client in self.cohorts.draw(self.num_clients, self.seed, round):
+            own = self.clients[client]
+            num_steps = self.unreliable.steps_done(self.work.num_steps(len(own)), self.seed, round, client)
+            if num_steps == 0 or lr == 0:
+                idle.append(client)
+            elif not self.unreliable.answers(self.seed, round, client):
+                lost.append(client)
+            else:
+                batches = self.work.batches(own, bits(self.seed, "batches", round, client), num_steps)
+                key = torch_seed(self.seed, "model", round, client)
+                assignments.append(Assignment(client, batches, self.weight(client), key))
+        return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))

@@ -1,0 +1,48 @@
+"""A live progress line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from fedlada.history import Row
+from fedlada.observers import Observer, PlainProgress, describe
+from fedlada.simulation import Simulation
+
+
+def live_or_plain(label: str = "") -> Observer:
+    """The live display if standard error is a terminal and rich is installed."""
+    if not sys.stderr.isatty():
+        return PlainProgress(label=label)
+    try:
+        import rich  # noqa: F401
+    except ImportError:
+        return PlainProgress(label=label)
+    return LiveProgress(label)
+
+
+class LiveProgress(Observer):
+    """One line with a bar, the round, loss and accuracy, and the time left."""
+
+    def __init__(self, label: str = "") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.label = label
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[news]}", markup=False),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        self.bar.start()
+        self.task = self.bar.add_task(self.label, total=num_rounds, completed=simulation.round, news="")
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        self.bar.update(self.task, completed=row["round"], news=describe(row))
+
+    def on_end(self, simulation: Simulation) -> None:
+        self.bar.stop()

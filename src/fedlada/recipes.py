@@ -1,0 +1,215 @@
+"""The methods, each a chain of local transforms and a server optimizer: one function a method.
+
+Order in the chains: recipes on plain SGD correct the gradient, then clip, then add L2, as the authors' simulator
+does; adaptive ones clip, add L2, then AMSGrad, then the amendment. `docs/methods.md` shows the equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedlada.local import (
+    AMSGrad,
+    ClipNorm,
+    ControlVariate,
+    LocalTransform,
+    Proximal,
+    TowardGlobalDirection,
+    WeightDecay,
+)
+from fedlada.method import FederatedMethod
+from fedlada.server import SGD, Adam, ServerOptimizer
+from fedlada.validation import not_negative
+
+Chain = tuple[LocalTransform, ...]
+
+
+def _clip_and_decay(clip_norm: float | None, weight_decay: float) -> Chain:
+    """Clipping and L2, each left out where it would do nothing."""
+    not_negative("weight_decay", weight_decay)
+    clip: Chain = () if clip_norm is None else (ClipNorm(max_norm=clip_norm),)
+    decay: Chain = () if weight_decay == 0 else (WeightDecay(strength=weight_decay),)
+    return clip + decay
+
+
+def _on_gradients(
+    name: str, correction: Chain, server: ServerOptimizer, clip_norm: float | None, weight_decay: float
+) -> FederatedMethod:
+    local = correction + _clip_and_decay(clip_norm, weight_decay)
+    return FederatedMethod(name=name, local=local, server=server)
+
+
+def _adaptive(
+    name: str,
+    optimizer: AMSGrad,
+    amendment: Chain,
+    server_lr: float,
+    weight_decay: float,
+    decoupled: bool,
+    clip_norm: float | None,
+) -> FederatedMethod:
+    """Decoupled decay stands last, so that neither the second moment nor the amendment scales it."""
+    l2, behind = (0.0, weight_decay) if decoupled else (weight_decay, 0.0)
+    local = (*_clip_and_decay(clip_norm, l2), optimizer, *amendment, *_clip_and_decay(None, behind))
+    return FederatedMethod(name=name, local=local, server=SGD(lr=server_lr))
+
+
+def fedavg(
+    *, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None
+) -> FederatedMethod:
+    """FedAvg: local SGD, then the mean (McMahan et al. 2017, Communication-Efficient Learning of Deep Networks).
+
+    >>> fedavg().num_vectors()
+    (1, 1)
+    """
+    return _on_gradients("fedavg", (), SGD(lr=server_lr), clip_norm, weight_decay)
+
+
+def fedprox(
+    *, mu: float = 0.1, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None
+) -> FederatedMethod:
+    """FedProx: a pull towards the broadcast model (Li et al. 2020, Federated Optimization in Heterogeneous Networks).
+
+    >>> fedprox(mu=0.01).local
+    (Proximal(mu=0.01),)
+    """
+    return _on_gradients("fedprox", (Proximal(mu=mu),), SGD(lr=server_lr), clip_norm, weight_decay)
+
+
+def scaffold(
+    *,
+    correction: float = 1.0,
+    server_lr: float = 1.0,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> FederatedMethod:
+    """SCAFFOLD: control variates against client drift (Karimireddy et al. 2020, SCAFFOLD), option II.
+
+    >>> scaffold().keeps_memory
+    True
+    """
+    chain = (ControlVariate(correction=correction),)
+    return _on_gradients("scaffold", chain, SGD(lr=server_lr), clip_norm, weight_decay)
+
+
+def fedcm(
+    *, alpha: float = 0.1, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None
+) -> FederatedMethod:
+    """FedCM: client-level momentum (Xu et al. 2021, FedCM: Federated Learning with Client-level Momentum).
+
+    >>> fedcm(alpha=0.1).num_vectors()
+    (2, 1)
+    """
+    chain = (TowardGlobalDirection(alpha=alpha),)
+    return _on_gradients("fedcm", chain, SGD(lr=server_lr), clip_norm, weight_decay)
+
+
+def fedadam(
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-2,
+    server_lr: float = 0.1,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> FederatedMethod:
+    """FedAdam: Adam on the server (Reddi et al. 2021, Adaptive Federated Optimization).
+
+    >>> fedadam().server
+    Adam(lr=0.1, beta1=0.9, beta2=0.99, tau=0.01)
+    """
+    server = Adam(lr=server_lr, beta1=beta1, beta2=beta2, tau=tau)
+    return _on_gradients("fedadam", (), server, clip_norm, weight_decay)
+
+
+def fedadam_amended(
+    *,
+    alpha: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-2,
+    server_lr: float = 0.1,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> FederatedMethod:
+    """FedAdam(*): FedAdam whose local gradients are amended (Sun et al. 2023, Table "combinations").
+
+    >>> fedadam_amended().num_vectors()
+    (2, 1)
+    """
+    server = Adam(lr=server_lr, beta1=beta1, beta2=beta2, tau=tau)
+    chain = (TowardGlobalDirection(alpha=alpha),)
+    return _on_gradients("fedadam_amended", chain, server, clip_norm, weight_decay)
+
+
+def localadam(
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    v_init: float = 1e-8,
+    v_start: str = "zero",
+    maximum: bool = True,
+    bias_correction: bool = False,
+    second_moment: str = "averaged",
+    server_lr: float = 1.0,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    clip_norm: float | None = None,
+) -> FederatedMethod:
+    """LocalAdam: AMSGrad on the clients, second moments averaged (Sun et al. 2023, Algorithm 2; Chen et al. 2020).
+
+    >>> localadam().num_vectors()
+    (2, 2)
+    >>> localadam(second_moment="reset").num_vectors()
+    (1, 1)
+    """
+    optimizer = AMSGrad(
+        beta1=beta1,
+        beta2=beta2,
+        v_init=v_init,
+        v_start=v_start,
+        maximum=maximum,
+        bias_correction=bias_correction,
+        second_moment=second_moment,
+    )
+    return _adaptive("localadam", optimizer, (), server_lr, weight_decay, decoupled, clip_norm)
+
+
+def fedlada(
+    *,
+    alpha: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    v_init: float = 1e-8,
+    v_start: str = "zero",
+    maximum: bool = True,
+    bias_correction: bool = False,
+    second_moment: str = "averaged",
+    server_lr: float = 1.0,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    clip_norm: float | None = None,
+) -> FederatedMethod:
+    """FedLADA: AMSGrad on the clients, amended towards the last global direction (Sun et al. 2023, Algorithm 3).
+
+    >>> fedlada(alpha=0.05).num_vectors()
+    (3, 2)
+    """
+    optimizer = AMSGrad(
+        beta1=beta1,
+        beta2=beta2,
+        v_init=v_init,
+        v_start=v_start,
+        maximum=maximum,
+        bias_correction=bias_correction,
+        second_moment=second_moment,
+    )
+    amendment = (TowardGlobalDirection(alpha=alpha),)
+    return _adaptive("fedlada", optimizer, amendment, server_lr, weight_decay, decoupled, clip_norm)
+
+
+RECIPES: dict[str, Callable[..., FederatedMethod]] = {
+    recipe.__name__: recipe
+    for recipe in (fedavg, fedprox, scaffold, fedcm, fedadam, fedadam_amended, localadam, fedlada)
+}
+"""Every recipe by its name, in the order of the paper's table."""

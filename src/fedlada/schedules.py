@@ -1,0 +1,66 @@
+"""The clients' learning rate as a function of the round (1, 2, ...). Any such function may be given instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedlada.validation import count, not_negative, positive, weight_of_new
+
+Schedule = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate in every round."""
+
+    lr: float
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+
+    def __call__(self, round: int) -> float:
+        return self.lr
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """lr * decay^(round - 1), as in the paper (decay 0.998)."""
+
+    lr: float
+    decay: float = 0.998
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+        weight_of_new("lr_decay", self.decay)
+
+    def __call__(self, round: int) -> float:
+        return float(self.lr * self.decay ** (round - 1))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """From lr in round 1 down to `final` in round `num_rounds`, along half a cosine."""
+
+    lr: float
+    num_rounds: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+        count("num_rounds", self.num_rounds)
+        not_negative("final", self.final)
+
+    def __call__(self, round: int) -> float:
+        progress = min(1.0, (round - 1) / max(1, self.num_rounds - 1))
+        return self.final + (self.lr - self.final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def as_schedule(lr: float | Schedule, decay: float) -> Schedule:
+    """The given schedule, or a number with its decay per round."""
+    if callable(lr):
+        if decay != 1:
+            raise ValueError("lr_decay goes with a number: lr is already a schedule")
+        return lr
+    return Exponential(lr, decay) if decay != 1 else Constant(lr)

@@ -1,0 +1,135 @@
+"""The round loop: plan, run, aggregate, evaluate, tell the observers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from fedlada.data.samples import Samples
+from fedlada.engines.engine import CohortResult, Engine
+from fedlada.evaluation import Metric
+from fedlada.history import History, Result, Row
+from fedlada.observers import Observer
+from fedlada.plan import Plan, RoundPlan
+from fedlada.state import Kept, Server, num_bytes
+from fedlada.validation import count
+
+
+class TrainingDiverged(RuntimeError):
+    """Every client's update of a round was NaN or infinite; `result` is the state before that round."""
+
+    result: Result | None = None
+
+
+class Simulation:
+    """A federation in memory. Its whole state is `round`, `server`, `kept` and `history`; all else is configuration."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        test: Samples | None = None,
+        *,
+        metrics: Mapping[str, Metric] | None = None,
+        eval_every: int = 1,
+    ) -> None:
+        count("eval_every", eval_every)
+        self.engine = engine
+        self.plan = plan
+        self.test = test
+        self.metrics = dict(metrics or {})
+        self.eval_every = eval_every
+        self.round = 0
+        self.server: Server = engine.method.init(engine.initial_params())
+        self.kept: dict[int, Kept] = {}
+        self.history = History()
+        self.stopped = ""
+        if test is not None:
+            engine.check_test(test)
+
+    def stop(self, why: str) -> None:
+        """End the run after the current round."""
+        self.stopped = self.stopped or why
+
+    def run(self, num_rounds: int, observers: Sequence[Observer] = ()) -> None:
+        """Go on until round `num_rounds`, or until an observer calls `stop`."""
+        count("rounds", num_rounds)
+        self.stopped = ""
+        for observer in observers:
+            observer.on_start(self, num_rounds)
+        try:
+            while self.round < num_rounds and not self.stopped:
+                row = self.run_round(is_last=self.round + 1 == num_rounds)
+                for observer in observers:
+                    observer.on_round(self, row)
+            self.stop(f"all {num_rounds} rounds were run")
+        except TrainingDiverged as error:
+            self.stop(str(error))
+            error.result = self.result()
+            raise
+        finally:
+            for observer in observers:
+                observer.on_end(self)
+
+    def run_round(self, is_last: bool = False) -> Row:
+        """One round; its row is added to the history. If it fails, nothing has changed."""
+        start = time.perf_counter()
+        plan = self.plan.round(self.round + 1)
+        result = self.engine.run_cohort(self.server.broadcast, plan, self.kept)
+        server = self._aggregate(plan, result)
+        row = self._row(plan, result, server)
+        row["seconds"] = time.perf_counter() - start
+        if self.test is not None and (is_last or plan.round % self.eval_every == 0):
+            measured = self.engine.evaluate(server.params, self.test, self.metrics)
+            row.update({f"test_{name}": value for name, value in measured.items()})
+        self.server, self.round = server, plan.round
+        self.kept.update(result.kept)
+        self.history.rows.append(row)
+        return row
+
+    def result(self) -> Result:
+        """The model, the history and the server as they are now."""
+        model = self.engine.model(self.server.params)
+        return Result(model, self.history, self.engine.method, self.server, self.stopped)
+
+    def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
+        if result.mean is None:
+            if result.refused:
+                raise TrainingDiverged(
+                    f"round {plan.round}: the updates of all {len(result.refused)} clients were NaN or infinite; "
+                    f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
+                )
+            return self.server  # nobody worked: the round is skipped, and its row says who was lost or idle
+        return self.engine.method.aggregate(
+            self.server,
+            result.mean,
+            lr=plan.lr,
+            num_steps=result.num_steps,
+            participation=result.weight / self.plan.total_weight,
+        )
+
+    def _row(self, plan: RoundPlan, result: CohortResult, server: Server) -> Row:
+        return {
+            "round": plan.round,
+            "lr": plan.lr,
+            "train_loss": None if math.isnan(result.train_loss) else result.train_loss,
+            "drift": self._drift(result, server),
+            "bytes_up": result.bytes_up,
+            "bytes_down": num_bytes(self.server.broadcast) * plan.num_asked,
+            "seconds": 0.0,
+            "clients": list(result.accepted),
+            "lost": list(plan.lost),
+            "refused": list(result.refused),
+            "idle": list(plan.idle),
+        }
+
+    def _drift(self, result: CohortResult, server: Server) -> float | None:
+        """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i alone."""
+        if result.mean is None:
+            return None
+        moved = (self.server.params - server.params).double()
+        cross = torch.dot(result.mean.delta.double(), moved)
+        return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))

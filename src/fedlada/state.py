@@ -1,0 +1,141 @@
+"""The values that the five calls pass around: frozen dataclasses of tensors and of dicts of tensors.
+
+P parameters, C clients: a vector is `[P]` (one client) or `[C, P]` (stacked clients). A tuple of dicts has one dict
+for each transform of the method's chain, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+from torch import Tensor
+
+Vectors = dict[str, Tensor]
+PerTransform = tuple[Vectors, ...]
+Scalar = float | Tensor
+"""A Python number or a 0-dim tensor; `[C, 1]` where clients differ."""
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends to every client of a cohort: x^t and what the transforms share."""
+
+    params: Tensor
+    shared: PerTransform
+
+
+@dataclass(frozen=True)
+class Server:
+    """All that the server remembers between rounds."""
+
+    params: Tensor
+    shared: PerTransform
+    optimizer: Vectors
+
+    @property
+    def broadcast(self) -> Broadcast:
+        """What this server sends at the start of a round."""
+        return Broadcast(self.params, self.shared)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A client's private memory between the rounds it takes part in; it never travels."""
+
+    memory: PerTransform
+
+
+@dataclass(frozen=True)
+class Local:
+    """A client in the middle of its local work."""
+
+    params: Tensor
+    anchor: Tensor
+    lr: Scalar
+    states: PerTransform
+    shared: PerTransform
+    kept: PerTransform
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends back: `delta` = x_{i,0} - x_{i,K}, and one dict of extra vectors per transform."""
+
+    delta: Tensor
+    extra: PerTransform
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a transform sees of the client at one local step."""
+
+    params: Tensor
+    anchor: Tensor
+    shared: Vectors
+    kept: Vectors
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a client did in this round, seen by a transform when it finishes."""
+
+    delta: Tensor
+    num_steps: Scalar
+    lr: Scalar
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the cohort did in this round on average, seen by a transform when it merges."""
+
+    delta: Tensor
+    num_steps: Scalar
+    lr: Scalar
+    participation: float
+
+
+State = TypeVar("State", Broadcast, Server, Kept, Local, Upload)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """The same state with `function` applied to each of its tensors."""
+
+    def mapped(value: object) -> object:
+        if isinstance(value, Tensor):
+            return function(value)
+        if isinstance(value, tuple):
+            return tuple(mapped(item) for item in value)
+        if isinstance(value, dict):
+            return {name: mapped(item) for name, item in value.items()}
+        return value
+
+    return replace(state, **{field.name: mapped(getattr(state, field.name)) for field in fields(state)})
+
+
+def named_tensors(state: Broadcast | Server | Kept | Local | Upload) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor of a state with a stable name such as `params`, `shared.1.direction` or `optimizer.m`."""
+
+    def walk(prefix: str, value: object) -> Iterator[tuple[str, Tensor]]:
+        if isinstance(value, Tensor):
+            yield prefix, value
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value):
+                yield from walk(f"{prefix}.{index}", item)
+        elif isinstance(value, dict):
+            for name, item in value.items():
+                yield from walk(f"{prefix}.{name}", item)
+
+    for field in fields(state):
+        yield from walk(field.name, getattr(state, field.name))
+
+
+def all_finite(state: Broadcast | Server | Kept | Local | Upload) -> bool:
+    """Whether no tensor of the state holds a NaN or an infinity."""
+    return all(bool(tensor.isfinite().all()) for _, tensor in named_tensors(state))
+
+
+def num_bytes(state: Broadcast | Upload) -> int:
+    """The size of all tensors of a message as they are."""
+    return sum(tensor.numel() * tensor.element_size() for _, tensor in named_tensors(state))

@@ -1,0 +1,112 @@
+"""A method's local chain as a `torch.optim.Optimizer`, for people's own training loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedlada.flat import flatten, unflatten
+from fedlada.method import FederatedMethod
+from fedlada.state import Broadcast, Kept, Local, Scalar, Upload, map_tensors
+
+
+class LocalOptimizer(torch.optim.Optimizer):
+    """One client's optimizer: `begin` with what the server sent, `step` as usual, `finish` with what goes back.
+
+    Gradients are read from `.grad`, so clipping, accumulation, autocast and `GradScaler` work as with any optimizer,
+    and schedulers set the rate through `param_groups`. A parameter without a gradient counts as one of zeros.
+    Without a call of `begin` the first step starts a round of its own, from the parameters as they are.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], method: FederatedMethod, lr: float) -> None:
+        if not lr > 0:
+            raise ValueError(f"lr must be positive, got {lr}")
+        super().__init__(params, {"lr": lr})
+        if len(self.param_groups) > 1:
+            raise ValueError("a federated method works on one vector: give one group of parameters")
+        self.method = method
+        self.local: Local | None = None
+        self.num_steps = 0
+        self.sum_lr = 0.0
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters that make up the vector, in order."""
+        return [parameter for parameter in self.param_groups[0]["params"] if parameter.requires_grad]
+
+    @property
+    def vector(self) -> Tensor:
+        """The parameters as one vector `[P]`, a copy."""
+        return flatten(self.parameters)
+
+    @property
+    def mean_lr(self) -> float:
+        """The mean rate of the steps taken since `begin`: what the server needs as this client's `lr`."""
+        return self.sum_lr / self.num_steps if self.num_steps else float(self.param_groups[0]["lr"])
+
+    def begin(self, broadcast: Broadcast, kept: Kept | None = None) -> None:
+        """Start a round from what the server sent; the model's parameters become x^t."""
+        memory = self.method.init_kept(broadcast.params) if kept is None else kept
+        self.local = self.method.begin(broadcast, memory, lr=self.param_groups[0]["lr"])
+        self.num_steps, self.sum_lr = 0, 0.0
+        self._write(broadcast.params)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One local step with the gradients in `.grad`."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self.local is None:
+            self.begin(self.method.init(self.vector).broadcast)
+        assert self.local is not None
+        lr = float(self.param_groups[0]["lr"])
+        gradient = flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
+        # What else changed the parameters since the last step (a reset, an average) counts as part of the way.
+        self.local = self.method.step(replace(self.local, params=self.vector, lr=lr), gradient)
+        self.num_steps += 1
+        self.sum_lr += lr
+        self._write(self.local.params)
+        return loss
+
+    def finish(self) -> tuple[Upload, Kept]:
+        """What this client uploads, and the private memory to hand to its next `begin`."""
+        if self.local is None or self.num_steps == 0:
+            raise RuntimeError("finish() comes after begin() and at least one step()")
+        done = replace(self.local, params=self.vector, lr=self.mean_lr)
+        self.local = None
+        return self.method.finish(done, self.num_steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The usual dictionary, with the unfinished round in it: pure tensors, dicts, tuples and numbers."""
+        federated = {"local": _as_dict(self.local), "num_steps": self.num_steps, "sum_lr": self.sum_lr}
+        return {**super().state_dict(), "federated": federated}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken; the model's own parameters are loaded with the model."""
+        rest = dict(state_dict)
+        federated = rest.pop("federated")
+        super().load_state_dict(rest)
+        self.local = _from_dict(federated["local"], self.vector)
+        self.num_steps, self.sum_lr = federated["num_steps"], federated["sum_lr"]
+
+    @torch.no_grad()
+    def _write(self, vector: Tensor) -> None:
+        for parameter, values in zip(self.parameters, unflatten(vector, self.parameters), strict=True):
+            parameter.copy_(values)
+
+
+def _as_dict(local: Local | None) -> dict[str, Any] | None:
+    return None if local is None else {name: getattr(local, name) for name in Local.__dataclass_fields__}
+
+
+def _from_dict(values: dict[str, Any] | None, like: Tensor) -> Local | None:
+    if values is None:
+        return None
+    lr: Scalar = values["lr"]
+    return map_tensors(lambda tensor: tensor.to(like), Local(**{**values, "lr": lr}))

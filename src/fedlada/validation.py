@@ -1,0 +1,53 @@
+"""Checks of hyper-parameters: one sentence that names the value and the range."""
+
+from __future__ import annotations
+
+import math
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: object) -> None:
+    """Refuse all but finite numbers above zero."""
+    if not 0 < _number(name, value) < math.inf:
+        raise ValueError(f"{name} must be positive, got {value}")
+
+
+def not_negative(name: str, value: object) -> None:
+    """Refuse all but finite numbers from zero on."""
+    if not 0 <= _number(name, value) < math.inf:
+        raise ValueError(f"{name} must not be negative, got {value}")
+
+
+def weight_of_new(name: str, value: object) -> None:
+    """Refuse all but (0, 1]."""
+    if not 0 < _number(name, value) <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {value}")
+
+
+def decay_of_old(name: str, value: object) -> None:
+    """Refuse all but [0, 1)."""
+    if not 0 <= _number(name, value) < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
+
+
+def probability(name: str, value: object) -> None:
+    """Refuse all but [0, 1]."""
+    if not 0 <= _number(name, value) <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {value}")
+
+
+def count(name: str, value: object, least: int = 1) -> None:
+    """Refuse all but whole numbers from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse all but the given words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

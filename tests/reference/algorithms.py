@@ -1,0 +1,232 @@
+"""Literal NumPy transcriptions of the published algorithms, in float64, one function each and nothing shared.
+
+Symbols are the papers'. `mean` is (1/S) sum over the active clients; K is the mean of K_i where clients differ; beta is
+always the weight of the old moment. Each function gives the list of x^1, ..., x^T.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reference.problem import Problem, Vector
+
+
+def clip(g: Vector, c: float | None) -> Vector:
+    norm = np.sqrt(np.sum(g * g))
+    return g if c is None or norm <= c else g * c / norm
+
+
+def mean(vectors: list[Vector]) -> Vector:
+    return sum(vectors) / len(vectors)
+
+
+def fedavg(p: Problem, *, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    x, out = p.x0.copy(), []
+    for t, spec in enumerate(p.rounds):
+        eta_l = spec.lr
+        deltas = []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for tau in range(K):
+                g = clip(p.grad(i, xi, t, tau), clip_norm)
+                xi = xi - eta_l * (g + weight_decay * xi)
+            deltas.append(x - xi)
+        x = x - server_lr * mean(deltas)
+        out.append(x)
+    return out
+
+
+def fedprox(p: Problem, *, mu, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    x, out = p.x0.copy(), []
+    for t, spec in enumerate(p.rounds):
+        eta_l = spec.lr
+        deltas = []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for tau in range(K):
+                g = clip(p.grad(i, xi, t, tau) + mu * (xi - x), clip_norm)
+                xi = xi - eta_l * (g + weight_decay * xi)
+            deltas.append(x - xi)
+        x = x - server_lr * mean(deltas)
+        out.append(x)
+    return out
+
+
+def scaffold(p: Problem, *, correction=1.0, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    x, out, m = p.x0.copy(), [], p.num_clients
+    c = np.zeros_like(x)
+    c_i = [np.zeros_like(x) for _ in range(m)]
+    for t, spec in enumerate(p.rounds):
+        eta_l, S = spec.lr, len(spec.steps)
+        deltas, changes = [], []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for tau in range(K):
+                g = clip(p.grad(i, xi, t, tau) + correction * (c - c_i[i]), clip_norm)
+                xi = xi - eta_l * (g + weight_decay * xi)
+            new = (x - xi) / (K * eta_l) - correction * (c - c_i[i])
+            deltas.append(x - xi)
+            changes.append(new - c_i[i])
+            c_i[i] = new
+        x = x - server_lr * mean(deltas)
+        c = c + (S / m) * mean(changes)
+        out.append(x)
+    return out
+
+
+def fedcm(p: Problem, *, alpha, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    x, out = p.x0.copy(), []
+    g_a = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        eta_l = spec.lr
+        deltas = []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for tau in range(K):
+                g = clip(alpha * p.grad(i, xi, t, tau) + (1 - alpha) * g_a, clip_norm)
+                xi = xi - eta_l * (g + weight_decay * xi)
+            deltas.append(x - xi)
+        x_new = x - server_lr * mean(deltas)
+        g_a = (x - x_new) / (server_lr * eta_l * np.mean(list(spec.steps.values())))
+        x = x_new
+        out.append(x)
+    return out
+
+
+def fedadam(
+    p: Problem, *, beta1=0.9, beta2=0.99, tau=1e-2, server_lr=0.1, weight_decay=0.0, clip_norm=None
+) -> list[Vector]:
+    x, out = p.x0.copy(), []
+    M, V = np.zeros_like(x), np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        eta_l = spec.lr
+        deltas = []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for k in range(K):
+                g = clip(p.grad(i, xi, t, k), clip_norm)
+                xi = xi - eta_l * (g + weight_decay * xi)
+            deltas.append(x - xi)
+        D = mean(deltas)
+        M = beta1 * M + (1 - beta1) * D
+        V = beta2 * V + (1 - beta2) * D * D
+        x = x - server_lr * M / (np.sqrt(V) + tau)
+        out.append(x)
+    return out
+
+
+def fedadam_amended(
+    p: Problem, *, alpha, beta1=0.9, beta2=0.99, tau=1e-2, server_lr=0.1, weight_decay=0.0, clip_norm=None
+) -> list[Vector]:
+    x, out = p.x0.copy(), []
+    M, V, g_a = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        eta_l = spec.lr
+        deltas = []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for k in range(K):
+                g = clip(alpha * p.grad(i, xi, t, k) + (1 - alpha) * g_a, clip_norm)
+                xi = xi - eta_l * (g + weight_decay * xi)
+            deltas.append(x - xi)
+        D = mean(deltas)
+        M = beta1 * M + (1 - beta1) * D
+        V = beta2 * V + (1 - beta2) * D * D
+        x = x - server_lr * M / (np.sqrt(V) + tau)
+        g_a = D / (eta_l * np.mean(list(spec.steps.values())))
+        out.append(x)
+    return out
+
+
+def localadam(
+    p: Problem,
+    *,
+    beta1=0.9,
+    beta2=0.99,
+    v_init=1e-8,
+    v_start="zero",
+    maximum=True,
+    bias_correction=False,
+    second_moment="averaged",
+    server_lr=1.0,
+    weight_decay=0.0,
+    decoupled=False,
+    clip_norm=None,
+) -> list[Vector]:
+    x, out = p.x0.copy(), []
+    v_server = np.full_like(x, v_init)
+    for t, spec in enumerate(p.rounds):
+        eta_l = spec.lr
+        deltas, v_hats = [], []
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            m_i = np.zeros_like(x)
+            v_hat = v_server.copy()
+            v_i = np.zeros_like(x) if v_start == "zero" else v_server.copy()
+            for tau in range(1, K + 1):
+                g = clip(p.grad(i, xi, t, tau - 1), clip_norm)
+                if not decoupled:
+                    g = g + weight_decay * xi
+                m_i = beta1 * m_i + (1 - beta1) * g
+                v_i = beta2 * v_i + (1 - beta2) * g * g
+                m_used, v_used = m_i, v_i
+                if bias_correction:
+                    m_used = m_i / (1 - beta1**tau)
+                    v_used = v_i / (1 - beta2**tau) if v_start == "zero" else v_i
+                v_hat = np.maximum(v_used, v_hat) if maximum else np.maximum(v_used, v_init)
+                direction = m_used / np.sqrt(v_hat)
+                if decoupled:
+                    direction = direction + weight_decay * xi
+                xi = xi - eta_l * direction
+            deltas.append(x - xi)
+            v_hats.append(v_hat)
+        x = x - server_lr * mean(deltas)
+        if second_moment == "averaged":
+            v_server = mean(v_hats)
+        out.append(x)
+    return out
+
+
+def fedlada(
+    p: Problem,
+    *,
+    alpha,
+    beta1=0.9,
+    beta2=0.99,
+    v_init=1e-8,
+    v_start="zero",
+    server_lr=1.0,
+    weight_decay=0.0,
+    decoupled=False,
+    clip_norm=None,
+) -> list[Vector]:
+    """Algorithm 3, line by line."""
+    x, out = p.x0.copy(), []
+    g_a = np.zeros_like(x)
+    v = np.full_like(x, v_init)
+    for t, spec in enumerate(p.rounds):
+        eta_l, S = spec.lr, len(spec.steps)
+        x_K, v_hat_K = {}, {}
+        for i, K in spec.steps.items():
+            x_i, m_i, v_hat = x.copy(), np.zeros_like(x), v.copy()
+            v_i = np.zeros_like(x) if v_start == "zero" else v.copy()
+            for tau in range(K):
+                g = clip(p.grad(i, x_i, t, tau), clip_norm)
+                if not decoupled:
+                    g = g + weight_decay * x_i
+                m_i = beta1 * m_i + (1 - beta1) * g
+                v_i = beta2 * v_i + (1 - beta2) * g * g
+                v_hat = np.maximum(v_i, v_hat)
+                theta = 1 / np.sqrt(v_hat)
+                step = alpha * m_i * theta + (1 - alpha) * g_a
+                if decoupled:
+                    step = step + weight_decay * x_i
+                x_i = x_i - eta_l * step
+            x_K[i], v_hat_K[i] = x_i, v_hat
+        v = sum(v_hat_K.values()) / S
+        x_next = x - server_lr * sum(x - x_i for x_i in x_K.values()) / S
+        mean_K = sum(spec.steps.values()) / S
+        g_a = (x - x_next) / (server_lr * eta_l * mean_K)
+        x = x_next
+        out.append(x)
+    return out

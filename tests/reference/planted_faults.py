@@ -1,0 +1,155 @@
+"""Plants one fault after another in a copy of the library and says which of them the reference check misses.
+
+Run as a program: it imports each faulty copy in place of the real one. Prints the names of faults that no check caught.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+SOURCE = TESTS.parent / "src" / "fedlada"
+
+FAULTS: dict[str, tuple[str, str, str]] = {
+    "local step uphill": ("method.py", "local.params - local.lr * update", "local.params + local.lr * update"),
+    "delta points downhill": ("method.py", "delta=local.anchor - local.params", "delta=local.params - local.anchor"),
+    "server step uphill": ("server/sgd.py", "params - self.lr * delta", "params + self.lr * delta"),
+    "server rate forgotten": ("server/sgd.py", "params - self.lr * delta", "params - delta"),
+    "first moment: beta swapped": (
+        "local/amsgrad.py",
+        "self.beta1 * local[\"m\"] + (1 - self.beta1) * update",
+        "(1 - self.beta1) * local[\"m\"] + self.beta1 * update",
+    ),
+    "second moment: beta swapped": (
+        "local/amsgrad.py",
+        "self.beta2 * local[\"v\"] + (1 - self.beta2) * update * update",
+        "(1 - self.beta2) * local[\"v\"] + self.beta2 * update * update",
+    ),
+    "second moment: gradient not squared": (
+        "local/amsgrad.py",
+        "(1 - self.beta2) * update * update",
+        "(1 - self.beta2) * update.abs()",
+    ),
+    "no square root": ("local/amsgrad.py", "state[\"v_max\"].sqrt()", "state[\"v_max\"]"),
+    "v reset each round": ("local/amsgrad.py", "return mean\n", "return shared\n"),
+    "minimum instead of maximum": ("local/amsgrad.py", "torch.maximum(v,", "torch.minimum(v,"),
+    "v uploaded instead of its maximum": ("local/amsgrad.py", "{\"v\": local[\"v_max\"]}", "{\"v\": local[\"v\"]}"),
+    "v starts from the wrong place": ("local/amsgrad.py", "self.v_start == \"zero\" else v_rec", "True else v_rec"),
+    "bias correction off by one": (
+        "local/amsgrad.py",
+        "m = m / (1 - self.beta1**tau)",
+        "m = m / (1 - self.beta1**(tau + 1))",
+    ),
+    "alpha swapped": (
+        "local/global_direction.py",
+        "self.alpha * update + (1 - self.alpha) * step",
+        "(1 - self.alpha) * update + self.alpha * step",
+    ),
+    "direction has the wrong sign": ("local/global_direction.py", "round.delta /", "-round.delta /"),
+    "direction forgets the steps": ("local/global_direction.py", "(round.lr * round.num_steps)", "round.lr"),
+    "direction: K off by one": (
+        "local/global_direction.py",
+        "(round.lr * round.num_steps)",
+        "(round.lr * (round.num_steps - 0.999))",
+    ),
+    "proximal pull away": ("local/proximal.py", "(step.params - step.anchor)", "(step.anchor - step.params)"),
+    "control variate: wrong sign": (
+        "local/control_variate.py",
+        "update + self.correction",
+        "update - self.correction",
+    ),
+    "control variate: scale cancels": (
+        "local/control_variate.py",
+        "mean_step - self.correction * (",
+        "mean_step - (",
+    ),
+    "control variate: participation forgotten": ("local/control_variate.py", "round.participation * ", ""),
+    "control variate: K off by one": ("local/control_variate.py", "(run.num_steps * run.lr)", "((run.num_steps + 1) * run.lr)"),
+    "memory not updated": (
+        "local/control_variate.py",
+        "{\"control_change\": control - own}, {\"control\": control}",
+        "{\"control_change\": control - own}, {\"control\": own}",
+    ),
+    "weight growth": ("local/weight_decay.py", "update + self.strength", "update - self.strength"),
+    "decay towards the anchor": ("local/weight_decay.py", "self.strength * step.params", "self.strength * step.anchor"),
+    "clip grows small updates": ("local/clip_norm.py", ".clamp(max=1)", ""),
+    "norm over all stacked clients": ("local/clip_norm.py", "dim=-1, keepdim=True", "keepdim=True"),
+    "mean across clients": ("local/amsgrad.py", "* update * update", "* (update * update).mean(0, keepdim=True)"),
+    "server adam: beta swapped": (
+        "server/adam.py",
+        "self.beta1 * state[\"m\"] + (1 - self.beta1) * delta",
+        "(1 - self.beta1) * state[\"m\"] + self.beta1 * delta",
+    ),
+    "server adam: tau inside the root": ("server/adam.py", "(v.sqrt() + self.tau)", "(v + self.tau).sqrt()"),
+    "mean is a sum": ("method.py", "tensor / total_weight", "tensor"),
+    "weights ignored": ("method.py", "float(weights[index])", "1.0"),
+    "clip after L2": ("recipes.py", "return clip + decay", "return decay + clip"),
+    "correction after clipping": (
+        "recipes.py",
+        "correction + _clip_and_decay(clip_norm, weight_decay)",
+        "_clip_and_decay(clip_norm, weight_decay) + correction",
+    ),
+    "amendment before AMSGrad": ("recipes.py", "optimizer, *amendment,", "*amendment, optimizer,"),
+    "decoupled decay as L2": ("recipes.py", "(0.0, weight_decay) if decoupled", "(weight_decay, 0.0) if decoupled"),
+}
+
+
+def is_caught() -> bool:
+    """Whether any check fails with the library that `import fedlada` finds now."""
+    import numpy as np
+
+    from driver import run_method, run_method_stacked
+    from method_table import CASES, METHODS
+    from reference.problem import make_problem
+
+    unequal, equal = make_problem(seed=1), make_problem(seed=2, equal_steps=True)
+    for name, hyper in CASES:
+        row = METHODS[name]
+        method = row.recipe(**hyper)
+        pairs = [(run_method(method, unequal), row.reference(unequal, **hyper))]
+        pairs.append((run_method_stacked(method, equal), row.reference(equal, **hyper)))
+        for ours, theirs in pairs:
+            for mine, reference in zip(ours, theirs, strict=True):
+                if not np.allclose(mine.params.numpy(), reference, rtol=1e-12, atol=1e-12):
+                    return True
+    from fedlada import average
+    from fedlada.state import Upload
+
+    uploads = [Upload(mine.params, ()) for mine in ours[:2]]
+    mean = average(uploads, [1.0, 3.0]).delta
+    return not np.allclose(mean.numpy(), (theirs[0] + 3 * theirs[1]) / 4, rtol=1e-12)
+
+
+def forget_library() -> None:
+    for name in [n for n in sys.modules if n.split(".")[0] in ("fedlada", "driver", "method_table", "reference")]:
+        del sys.modules[name]
+
+
+def main() -> None:
+    sys.path.insert(0, str(TESTS))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "fedlada"
+        sys.path.insert(0, folder)
+        for fault, (file, old, new) in {"none": ("method.py", "", ""), **FAULTS}.items():
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            text = (copy / file).read_text()
+            if text.count(old) < 1:
+                print(f"stale: {fault}")
+                continue
+            (copy / file).write_text(text.replace(old, new))
+            forget_library()
+            try:
+                caught = is_caught()
+            except Exception:
+                caught = True
+            if caught is (fault == "none"):
+                print(f"{'false alarm' if caught else 'missed'}: {fault}")
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    main()

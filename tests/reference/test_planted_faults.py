@@ -1,0 +1,17 @@
+"""The suite is shown to catch what it is there for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from reference import planted_faults
+
+
+def test_every_planted_fault_is_caught():
+    # A process of its own, because it puts faulty copies in place of the library.
+    run = subprocess.run(
+        [sys.executable, planted_faults.__file__], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "", run.stdout
