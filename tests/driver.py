@@ -64,9 +64,7 @@ def run_method_stacked(method: FederatedMethod, problem: Problem) -> list[Server
         broadcast: Broadcast = map_tensors(lambda v, n=count: v.expand(n, -1), server.broadcast)
         local = method.begin(broadcast, stack([kept[client] for client in clients]), lr=spec.lr)
         for step in range(num_steps):
-            grads = [
-                problem.grad(client, local.params[row].numpy(), t, step) for row, client in enumerate(clients)
-            ]
+            grads = [problem.grad(client, local.params[row].numpy(), t, step) for row, client in enumerate(clients)]
             local = method.step(local, torch.from_numpy(np.stack(grads)))
         upload, new_kept = method.finish(local, num_steps)
         for row, client in enumerate(clients):

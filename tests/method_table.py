@@ -43,9 +43,7 @@ METHODS: dict[str, Row] = {
     ),
     "fedcm": Row(recipes.fedcm, algorithms.fedcm, 2, 1, {**COMMON, "alpha": 0.3}),
     "fedadam": Row(recipes.fedadam, algorithms.fedadam, 1, 1, SERVER_ADAM),
-    "fedadam_amended": Row(
-        recipes.fedadam_amended, algorithms.fedadam_amended, 2, 1, {**SERVER_ADAM, "alpha": 0.3}
-    ),
+    "fedadam_amended": Row(recipes.fedadam_amended, algorithms.fedadam_amended, 2, 1, {**SERVER_ADAM, "alpha": 0.3}),
     "localadam": Row(
         recipes.localadam,
         algorithms.localadam,
@@ -72,7 +70,5 @@ METHODS: dict[str, Row] = {
     ),
 }
 
-CASES = [
-    (name, {**row.hyper, **changes}) for name, row in METHODS.items() for changes in ({}, *row.variants)
-]
+CASES = [(name, {**row.hyper, **changes}) for name, row in METHODS.items() for changes in ({}, *row.variants)]
 """Every method with each set of hyper-parameters that its reference knows."""

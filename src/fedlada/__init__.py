@@ -1,10 +1,12 @@
 """FedLADA and the federated methods it is compared with: exact, fast, in one algebra.
 
-    import fedlada
+import fedlada
 
-    result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.recipes.fedlada(alpha=0.1))
-    result.model, result.history, result.plot()
+result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.recipes.fedlada(alpha=0.1))
+result.model, result.history, result.plot()
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fedlada import cohorts, data, engines, local, models, recipes, schedules, server
 from fedlada.api import simulate
@@ -19,6 +21,9 @@ from fedlada.server import ServerOptimizer
 from fedlada.simulation import Simulation, TrainingDiverged
 from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
 from fedlada.torch_optimizer import LocalOptimizer
+
+if TYPE_CHECKING:
+    from fedlada.runs import load_run
 
 __version__ = "0.1.0"
 
@@ -47,6 +52,7 @@ __all__ = [
     "data",
     "engines",
     "evaluate",
+    "load_run",
     "local",
     "models",
     "recipes",
@@ -54,3 +60,11 @@ __all__ = [
     "server",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load_run":  # needs safetensors, which simulating does not
+        from fedlada.runs import load_run
+
+        return load_run
+    raise AttributeError(f"module 'fedlada' has no attribute {name!r}")

@@ -59,3 +59,14 @@ def are_classes(output: Any, y: Any) -> bool:
         and y.ndim == 1
         and not y.is_floating_point()
     )
+
+
+def predictions(module: nn.Module, samples: Samples, *, batch_size: int = 1000) -> np.ndarray[Any, Any]:
+    """The class with the highest score, for each sample."""
+    module.eval()
+    with torch.no_grad():
+        parts = [
+            module(samples.batch(np.arange(start, min(start + batch_size, len(samples))))[0]).argmax(dim=1).cpu()
+            for start in range(0, len(samples), batch_size)
+        ]
+    return torch.cat(parts).numpy()

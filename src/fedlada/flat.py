@@ -33,12 +33,10 @@ def unflatten(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
     sizes = [math.prod(shape) for shape in shapes]
     if vector.shape != (sum(sizes),):
         raise ValueError(f"expected a vector of {sum(sizes)} parameters, got shape {tuple(vector.shape)}")
-    return [part.view(shape) for part, shape in zip(vector.split(sizes), shapes, strict=True)]
+    return [part.view(shape) for part, shape in zip(torch.split(vector, sizes), shapes, strict=True)]
 
 
-def private_copy(
-    model: nn.Module, device: torch.device | None = None, dtype: torch.dtype | None = None
-) -> nn.Module:
+def private_copy(model: nn.Module, device: torch.device | None = None, dtype: torch.dtype | None = None) -> nn.Module:
     """A copy in the given place and precision (by default its own).
 
     Frozen parameters that need not move are shared with the original, so a large frozen model is held once.

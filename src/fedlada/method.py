@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -52,8 +53,7 @@ class FederatedMethod:
             anchor=broadcast.params,
             lr=lr,
             states=tuple(
-                part.begin(shared, broadcast.params)
-                for part, shared in zip(self.local, broadcast.shared, strict=True)
+                part.begin(shared, broadcast.params) for part, shared in zip(self.local, broadcast.shared, strict=True)
             ),
             shared=broadcast.shared,
             kept=kept.memory,
@@ -82,9 +82,7 @@ class FederatedMethod:
         ]
         return Upload(run.delta, tuple(extra for extra, _ in parts)), Kept(tuple(kept for _, kept in parts))
 
-    def aggregate(
-        self, server: Server, mean: Upload, *, lr: Scalar, num_steps: Scalar, participation: float
-    ) -> Server:
+    def aggregate(self, server: Server, mean: Upload, *, lr: Scalar, num_steps: Scalar, participation: float) -> Server:
         """The server after a round, from the mean upload.
 
         `lr` is the clients' rate of this round, `num_steps` their mean number of steps, `participation` the active
@@ -130,7 +128,7 @@ def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -
             raise ValueError(f"weights must be finite and not negative, got {weight}")
         total_weight += weight
         if total is None:
-            total = map_tensors(lambda tensor, weight=weight: tensor * weight, upload)
+            total = map_tensors(partial(torch.mul, other=weight), upload)
             continue
         for (_, sum_so_far), (_, tensor) in zip(named_tensors(total), named_tensors(upload), strict=True):
             sum_so_far.add_(tensor, alpha=weight)

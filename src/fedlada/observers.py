@@ -65,9 +65,9 @@ class StopAt(Observer):
 
 def describe(row: Row) -> str:
     """A round in a few words: loss and whatever was evaluated."""
-    parts = [] if row.get("train_loss") is None else [f"loss {row['train_loss']:.4f}"]
+    parts = [] if row.get("train_loss") is None else [f"training loss {row['train_loss']:.4f}"]
     parts += [
-        f"{name.removeprefix('test_')} {value:.4f}"
+        f"{name.replace('_', ' ')} {value:.4f}"
         for name, value in row.items()
         if name.startswith("test_") and isinstance(value, float)
     ]

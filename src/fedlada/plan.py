@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedlada.cohorts import Cohorts, Unreliable
 from fedlada.data.batches import LocalWork
@@ -59,7 +59,7 @@ class Plan:
     seed: int = 0
     weights: str = "uniform"
     """How clients count in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
-    unreliable: Unreliable = Unreliable()
+    unreliable: Unreliable = field(default_factory=Unreliable)
 
     def __post_init__(self) -> None:
         one_of("weights", self.weights, ("uniform", "examples"))

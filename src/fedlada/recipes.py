@@ -54,9 +54,7 @@ def _adaptive(
     return FederatedMethod(name=name, local=local, server=SGD(lr=server_lr))
 
 
-def fedavg(
-    *, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None
-) -> FederatedMethod:
+def fedavg(*, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None) -> FederatedMethod:
     """FedAvg: local SGD, then the mean (McMahan et al. 2017, Communication-Efficient Learning of Deep Networks).
 
     >>> fedavg().num_vectors()
@@ -213,3 +211,22 @@ RECIPES: dict[str, Callable[..., FederatedMethod]] = {
     for recipe in (fedavg, fedprox, scaffold, fedcm, fedadam, fedadam_amended, localadam, fedlada)
 }
 """Every recipe by its name, in the order of the paper's table."""
+
+HYPER_PARAMETERS: dict[str, str] = {
+    "alpha": "weight of the client's own update beside the global direction, in (0, 1]",
+    "beta1": "weight of the old first moment",
+    "beta2": "weight of the old second moment",
+    "bias_correction": "correct the moments for their start at zero",
+    "clip_norm": "clip gradients to this norm; none switches it off",
+    "correction": "scale of the control variates' correction",
+    "decoupled": "weight decay behind the adaptive optimizer (AdamW) instead of L2",
+    "maximum": "keep the running maximum of second moments (AMSGrad), or not (Adam)",
+    "mu": "strength of the pull towards the broadcast model",
+    "second_moment": "averaged by the server, or reset in each round",
+    "server_lr": "eta_g: the server's learning rate",
+    "tau": "the server Adam's degree of adaptivity",
+    "v_init": "first second moment, and its floor",
+    "v_start": "where v starts in each round: zero, or server to go on from the mean",
+    "weight_decay": "strength of weight decay",
+}
+"""What each hyper-parameter of any recipe means, in a few words."""

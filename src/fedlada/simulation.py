@@ -58,9 +58,11 @@ class Simulation:
         """Go on until round `num_rounds`, or until an observer calls `stop`."""
         count("rounds", num_rounds)
         self.stopped = ""
-        for observer in observers:
-            observer.on_start(self, num_rounds)
+        started: list[Observer] = []
         try:
+            for observer in observers:
+                observer.on_start(self, num_rounds)
+                started.append(observer)
             while self.round < num_rounds and not self.stopped:
                 row = self.run_round(is_last=self.round + 1 == num_rounds)
                 for observer in observers:
@@ -71,7 +73,7 @@ class Simulation:
             error.result = self.result()
             raise
         finally:
-            for observer in observers:
+            for observer in started:
                 observer.on_end(self)
 
     def run_round(self, is_last: bool = False) -> Row:
@@ -84,7 +86,7 @@ class Simulation:
         row["seconds"] = time.perf_counter() - start
         if self.test is not None and (is_last or plan.round % self.eval_every == 0):
             measured = self.engine.evaluate(server.params, self.test, self.metrics)
-            row.update({f"test_{name}": value for name, value in measured.items()})
+            row.update({f"test_{name}": _finite(value) for name, value in measured.items()})
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
         self.history.rows.append(row)
@@ -115,7 +117,7 @@ class Simulation:
         return {
             "round": plan.round,
             "lr": plan.lr,
-            "train_loss": None if math.isnan(result.train_loss) else result.train_loss,
+            "train_loss": _finite(result.train_loss),
             "drift": self._drift(result, server),
             "bytes_up": result.bytes_up,
             "bytes_down": num_bytes(self.server.broadcast) * plan.num_asked,
@@ -133,3 +135,8 @@ class Simulation:
         moved = (self.server.params - server.params).double()
         cross = torch.dot(result.mean.delta.double(), moved)
         return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
+
+
+def _finite(value: float) -> float | None:
+    """Rows are plain data that JSON can hold: what is not a number is None."""
+    return value if math.isfinite(value) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -102,7 +102,7 @@ State = TypeVar("State", Broadcast, Server, Kept, Local, Upload)
 def map_tensors(function: Callable[[Tensor], Tensor], state: State) -> State:
     """The same state with `function` applied to each of its tensors."""
 
-    def mapped(value: object) -> object:
+    def mapped(value: Any) -> Any:
         if isinstance(value, Tensor):
             return function(value)
         if isinstance(value, tuple):

@@ -56,7 +56,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         self._write(broadcast.params)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One local step with the gradients in `.grad`."""
         loss = None
         if closure is not None:

@@ -19,7 +19,7 @@ class RoundSpec:
 
 @dataclass(frozen=True)
 class Problem:
-    """Client i has the loss sum_j log cosh((A_i x - b_i)_j) + cos(x)_j-like bumps; gradients are noisy but repeatable."""
+    """Client i has the loss sum log cosh(A_i x - b_i) + 0.1 sum cos(3 x); gradients are noisy, but repeatable."""
 
     num_clients: int
     x0: Vector

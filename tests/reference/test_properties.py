@@ -48,7 +48,7 @@ def test_the_order_of_clients_changes_nothing(name, order, seed):
 @given(seed=st.integers(0, 100), twice=st.integers(0, 3))
 def test_a_client_given_twice_equals_double_weight(name, seed, twice):
     method = METHODS[name].method()
-    server, uploads = client_uploads(method, make_problem(seed=seed), range(4))
+    _, uploads = client_uploads(method, make_problem(seed=seed), range(4))
     weights = [2.0 if client == twice else 1.0 for client in range(4)]
     close(average([*uploads, uploads[twice]]), average(uploads, weights))
 

@@ -32,7 +32,7 @@ class LocalWork:
         return self.steps or self.epochs * math.ceil(num_samples / self.batch_size)
 
     def batches(self, samples: Ints, stream: np.random.Philox, num_steps: int) -> list[Ints]:
-        """The first `num_steps` batches of this client's round: each epoch is a new order, its last batch may be short."""
+        """The first `num_steps` batches of a round: each epoch is a new order, its last batch may be short."""
         per_epoch = math.ceil(len(samples) / self.batch_size)
         batches: list[Ints] = []
         while len(batches) < num_steps:

@@ -156,7 +156,8 @@ def _by_class(labels: Labels) -> list[Ints]:
         raise ValueError(f"a partition by class needs one label per sample, got labels of shape {labels.shape}")
     _, inverse = np.unique(labels, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+    parts: list[Ints] = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+    return parts
 
 
 def _client_sizes(num_samples: int, num_clients: int, spread: float, random: np.random.Generator) -> Ints:
@@ -166,10 +167,11 @@ def _client_sizes(num_samples: int, num_clients: int, spread: float, random: np.
     shares = np.exp(spread * random.standard_normal(num_clients))
     # One sample is set aside for each; the rest go by share, what rounding leaves to the largest remainders.
     exact = shares / shares.sum() * (num_samples - num_clients)
-    sizes = np.floor(exact).astype(np.int64)
+    sizes: Ints = np.floor(exact).astype(np.int64)
     rest = num_samples - num_clients - int(sizes.sum())
     sizes[np.argsort(sizes - exact, kind="stable")[:rest]] += 1
-    return sizes + 1
+    sizes += 1
+    return sizes
 
 
 def _class_mixes(
@@ -209,9 +211,7 @@ def _take(pools: list[Ints], counts: Ints, random: np.random.Generator) -> list[
     return [np.concatenate(own) for own in parts]
 
 
-def _deal_classes(
-    num_clients: int, each: int, num_classes: int, random: np.random.Generator
-) -> list[list[int]]:
+def _deal_classes(num_clients: int, each: int, num_classes: int, random: np.random.Generator) -> list[list[int]]:
     """Distinct classes for each client, every class given out equally often (to within one)."""
     hands: list[list[int]] = []
     deck: list[int] = []

@@ -70,7 +70,7 @@ class DatasetSamples(Samples):
         self.dtype = dtype
 
     def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
+        return len(self.dataset)
 
     def batch(self, indices: Ints) -> tuple[Any, Any]:
         items = [self.dataset[int(index)] for index in indices]
@@ -89,7 +89,7 @@ class DatasetSamples(Samples):
         if isinstance(value, dict):
             return {name: self._placed(item) for name, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, str):
-            return type(value)(self._placed(item) for item in value)  # type: ignore[call-arg]
+            return [self._placed(item) for item in value]
         return value
 
 

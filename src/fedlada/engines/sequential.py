@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import CohortResult, Engine
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
@@ -62,7 +64,8 @@ class SequentialEngine(Engine):
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)
-        return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+        with self._kernels():
+            return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
@@ -91,7 +94,7 @@ class SequentialEngine(Engine):
                 sums["square"] += work.weight * result.square_delta
                 yield result.upload
 
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), self._kernels():
             mean = _average_or_none(uploads(), weights)
         total = sum(weights)
         return CohortResult(
@@ -105,6 +108,9 @@ class SequentialEngine(Engine):
             mean_square_delta=sums["square"] / total if total else math.nan,
             bytes_up=bytes_up,
         )
+
+    def _kernels(self) -> AbstractContextManager[None]:
+        return fast_cpu_kernels(self.device, self.flat.vector.numel())
 
     def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> ClientResult:
         """One client's round, as the pseudo-code has it."""

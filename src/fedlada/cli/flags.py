@@ -1,0 +1,151 @@
+"""Flags made from the dataclass and the recipes, so that a new method's hyper-parameters appear without work."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.experiment import Experiment, hyper_parameters
+from fedlada.recipes import HYPER_PARAMETERS, RECIPES
+
+Command = Callable[..., Any]
+OFF = "none"
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """The end of a sentence: "; did you mean ...?" where something is close."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
+
+
+class NearestGroup(click.Group):
+    """Answers a wrong command with the nearest right one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command, or one sentence."""
+        name = args[0] if args else ""
+        if args and not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class NearestChoice(click.Choice[str]):
+    """Answers a wrong value with the nearest right one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """One of the choices, or one sentence."""
+        if value not in self.choices:
+            self.fail(f"{value!r} is not known{nearest(str(value), list(self.choices))}", param, ctx)
+        return str(value)
+
+
+class NumberOrNone(click.ParamType[float | str]):
+    """A number, or "none" to switch off."""
+
+    name = "number|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        """The number, or the word."""
+        if value == OFF:
+            return OFF
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor {OFF!r}", param, ctx)
+
+
+class Words(click.ParamType[list[Any]]):
+    """Values separated by commas, each given once."""
+
+    name = "list"
+
+    def __init__(self, kind: Callable[[str], Any] = str, choices: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.choices = choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        """The values in their order."""
+        if isinstance(value, list):
+            return value
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        for word in words:
+            if self.choices and word not in self.choices:
+                self.fail(f"{word!r} is not known{nearest(word, list(self.choices))}", param, ctx)
+        try:
+            values = [self.kind(word) for word in words]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers separated by commas", param, ctx)
+        if not values or len(set(values)) < len(values):
+            self.fail("the list is empty" if not values else f"{value!r} names something twice", param, ctx)
+        return values
+
+
+def experiment_flags(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """All flags of an experiment and of every method. A flag that is not given is None and changes nothing."""
+    options = {one.name: _field_option(one) for one in fields(Experiment) if "help" in one.metadata}
+    options |= {name: _hyper_option(name, default) for name, default in all_hyper_parameters().items()}
+    options["config"] = click.option(
+        "--config", type=click.Path(path_type=Path), help="Start from this stored configuration."
+    )
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(options):
+            if name not in without:
+                command = options[name](command)
+        return command
+
+    return decorate
+
+
+def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
+    """The experiment of a stored configuration, if any, with the given flags on top."""
+    given = {name: value for name, value in {**given, **fixed}.items() if value is not None}
+    config = given.pop("config", None)
+    hyper_names = set(all_hyper_parameters())
+    hyper = {name: None if value == OFF else value for name, value in given.items() if name in hyper_names}
+    changes = {name: value for name, value in given.items() if name not in hyper_names}
+    if config is None:
+        return Experiment(**changes, hyper=hyper)
+    stored = Experiment.read(config)
+    if changes.get("method", stored.method) == stored.method:
+        hyper = {**stored.hyper, **hyper}
+    return Experiment.read(config, **changes, hyper=hyper)
+
+
+def all_hyper_parameters() -> dict[str, Any]:
+    """Every hyper-parameter of any method, with the first default met."""
+    found: dict[str, Any] = {}
+    for method in RECIPES:
+        found = {**hyper_parameters(method), **found}
+    return found
+
+
+def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
+    kind = typing.get_type_hints(Experiment)[one.name]
+    if isinstance(kind, types.UnionType):  # `float | None`
+        kind = typing.get_args(kind)[0]
+    help = one.metadata["help"]
+    if one.default not in (None, False):
+        help += f"  [default: {one.default}]"
+    flag = "--" + one.name.replace("_", "-")
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", default=None, help=help)
+    choices = one.metadata["choices"]
+    return click.option(flag, type=NearestChoice(choices) if choices else kind, default=None, help=help)
+
+
+def _hyper_option(name: str, default: Any) -> Callable[[Command], Command]:
+    users = [method for method in RECIPES if name in hyper_parameters(method)]
+    help = f"{HYPER_PARAMETERS[name]}  [{'all methods' if len(users) == len(RECIPES) else ', '.join(users)}]"
+    flag = "--" + name.replace("_", "-")
+    if isinstance(default, bool):
+        return click.option(f"{flag}/--no-{flag[2:]}", default=None, help=help)
+    kind = NumberOrNone() if default is None else type(default)
+    return click.option(flag, type=kind, default=None, help=help)

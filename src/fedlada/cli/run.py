@@ -1,0 +1,184 @@
+"""`fedlada run` and `fedlada resume`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from fedlada.cli.flags import build_experiment, experiment_flags
+from fedlada.cli.output import new_folder
+from fedlada.experiment import Experiment
+from fedlada.history import Result
+from fedlada.observers import Callback, Observer
+from fedlada.progress import live_or_plain
+from fedlada.runs.folder import RunFolder
+from fedlada.runs.load import read_config
+from fedlada.simulation import Simulation
+
+quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
+checkpoint_flags = [
+    click.option("--checkpoint-every", default=10, show_default=True, help="Rounds between checkpoints."),
+    click.option("--checkpoint-minutes", type=float, help="Also save when so many minutes have passed."),
+    click.option("--keep", default=2, show_default=True, help="How many checkpoints to keep."),
+    click.option("--tensorboard", is_flag=True, help="Write TensorBoard events into the run's folder."),
+]
+
+
+def with_checkpoint_flags(command: Any) -> Any:
+    """Adds the flags that say how a run's folder is written."""
+    for flag in reversed(checkpoint_flags):
+        command = flag(command)
+    return command
+
+
+@click.command()
+@experiment_flags()
+@with_checkpoint_flags
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder; a run found there goes on.")
+@quiet_flag
+@json_flag
+def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
+    """Run one method on one data set.
+
+    \b
+    Example:
+      fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/first
+    """
+    storing = _take_storing(flags)
+    experiment = build_experiment(flags)
+    folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
+    execute(experiment, folder, quiet=quiet, as_json=as_json, **storing)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--rounds", type=int, help="Go on to this round, if it is more than the run was to have.")
+@with_checkpoint_flags
+@quiet_flag
+@json_flag
+def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool, **storing: Any) -> None:
+    """Go on with a run that was stopped or killed, to exactly the result it would have had.
+
+    \b
+    Example:
+      fedlada run --rounds 20 --out runs/long
+      fedlada resume runs/long --rounds 40
+    """
+    config = read_config(folder)
+    if "dataset" not in config:
+        raise ValueError(f"{folder} was made from Python: call simulate with the same arguments and out= again")
+    experiment = Experiment.from_json(config, **({} if rounds is None else {"rounds": rounds}))
+    execute(experiment, folder, quiet=quiet, as_json=as_json, **storing)
+
+
+def execute(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    quiet: bool,
+    as_json: bool,
+    tensorboard: bool = False,
+    **storing: Any,
+) -> None:
+    """Run an experiment in its folder, with progress, and say at the end where everything lies."""
+    keeper = RunFolder(folder, experiment.to_json(), **storing)
+    callbacks: list[Callback] = [keeper]
+    if tensorboard:
+        from fedlada.trackers import TensorBoard
+
+        callbacks.append(TensorBoard(folder / "events"))
+    if not quiet and not as_json:
+        print(_headline(experiment, folder), file=sys.stderr)
+        callbacks.append(live_or_plain(experiment.method))
+    with graceful_interrupt() as interrupt:
+        result = experiment.run([*callbacks, interrupt])
+    summary = _summary(experiment, folder, result, keeper.resumed_at)
+    if as_json:
+        print(json.dumps(summary))
+    elif not quiet:
+        _print_summary(summary)
+    if interrupt.pressed:
+        print(f"fedlada: stopped; go on with: fedlada resume {folder}", file=sys.stderr)
+        raise click.exceptions.Exit(130)
+
+
+class Interrupt(Observer):
+    """The first Ctrl-C ends the run after its round, saved; the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+        print("\nfedlada: finishing this round, then saving (press again to stop at once)", file=sys.stderr)
+
+    def on_round(self, simulation: Simulation, row: dict[str, Any]) -> None:
+        """Stop if asked to."""
+        if self.pressed:
+            simulation.stop("stopped from the keyboard")
+
+
+@contextmanager
+def graceful_interrupt() -> Iterator[Interrupt]:
+    """Turns Ctrl-C (and a polite kill) into a stop after the round."""
+    interrupt = Interrupt()
+    before = {number: signal.signal(number, interrupt.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _take_storing(flags: dict[str, Any]) -> dict[str, Any]:
+    return {name: flags.pop(name) for name in ("checkpoint_every", "checkpoint_minutes", "keep", "tensorboard")}
+
+
+def _headline(experiment: Experiment, folder: Path) -> str:
+    full = experiment.resolved()
+    return (
+        f"{full.method} on {full.dataset} ({full.model}): {full.rounds} rounds of {full.cohort_size} of "
+        f"{full.num_clients} clients, lr {full.lr:g}, seed {full.seed}, in {folder}"
+    )
+
+
+def _summary(experiment: Experiment, folder: Path, result: Result, resumed_at: int) -> dict[str, Any]:
+    history = result.history
+    _, accuracies = history.measured("test_accuracy")
+    summary: dict[str, Any] = {
+        "method": experiment.method,
+        "rounds": len(history),
+        "resumed_at": resumed_at,
+        "stopped": result.stopped,
+        "test_accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": history.best(),
+        "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
+        "seconds": sum(row["seconds"] for row in history),
+        "folder": str(folder),
+    }
+    if experiment.target is not None:
+        summary["target"] = experiment.target
+        summary["rounds_to_target"] = history.rounds_to(experiment.target)
+    return summary
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    accuracy = "" if summary["test_accuracy"] is None else f", test accuracy {summary['test_accuracy']:.4f}"
+    print(f"{summary['method']}: {summary['rounds']} rounds{accuracy} (best {summary['best_accuracy']:.4f})")
+    if "target" in summary:
+        reached = summary["rounds_to_target"]
+        print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")
+    print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
+    print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")

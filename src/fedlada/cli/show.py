@@ -1,0 +1,101 @@
+"""`fedlada methods` and `fedlada data show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from fedlada.cli.flags import NearestGroup, build_experiment, experiment_flags
+from fedlada.cli.output import print_table
+from fedlada.experiment import hyper_parameters
+from fedlada.recipes import RECIPES
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def methods(as_json: bool) -> None:
+    """List the methods: their parts, hyper-parameters and how many vectors travel.
+
+    \b
+    Example:
+      fedlada methods
+    """
+    rows = []
+    for name, recipe in RECIPES.items():
+        method = recipe()
+        down, up = method.num_vectors()
+        rows.append(
+            {
+                "method": name,
+                "local": [type(part).__name__ for part in method.local],
+                "server": type(method.server).__name__,
+                "down": down,
+                "up": up,
+                "hyper-parameters": hyper_parameters(name),
+                "summary": (recipe.__doc__ or "").splitlines()[0],
+            }
+        )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    columns = ["method", "local", "server", "down", "up", "hyper-parameters"]
+    print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
+    print("down, up: vectors of the model's size that travel for each client and round")
+
+
+@click.group(cls=NearestGroup)
+def data() -> None:
+    """Look at data sets."""
+
+
+@data.command()
+@click.argument("name", required=False)
+@experiment_flags(without=("dataset",))
+@click.option("--out", type=click.Path(path_type=Path), help="Also draw the partition into this picture.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> None:
+    """Show a data set and how it is divided among clients.
+
+    \b
+    Example:
+      fedlada data show digits --num-clients 30 --concentration 0.3
+    """
+    experiment = build_experiment(flags, dataset=name)
+    source = experiment.load_data()
+    labels = np.asarray(source.train[1])
+    clients = experiment.build_partition().assign(labels, experiment.seed)
+    sizes = np.array([len(own) for own in clients])
+    num_classes = np.array([len(np.unique(labels[own])) for own in clients])
+    facts = {
+        "dataset": experiment.dataset,
+        "train samples": len(labels),
+        "test samples": len(source.test[1]),
+        "input shape": "x".join(str(size) for size in source.input_shape),
+        "classes": source.num_classes,
+        "clients": len(clients),
+        "samples per client": f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}",
+        "classes per client": f"{num_classes.min()} to {num_classes.max()}, median {np.median(num_classes):g}",
+        "samples used": f"{len(np.unique(np.concatenate(clients)))} of {len(labels)}",
+    }
+    if as_json:
+        print(json.dumps({**facts, "sizes": sizes.tolist()}))
+    else:
+        print_table(["", "value"], [[key, str(value)] for key, value in facts.items()])
+    if out is not None:
+        from fedlada.report.plots import plot_partition
+
+        plot_partition(clients, labels, title=f"{experiment.dataset}: {experiment.build_partition()}").savefig(out)
+        if not as_json:
+            print(f"the partition is drawn in {out}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={default}" for name, default in value.items())
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
+    return str(value)

@@ -1,0 +1,30 @@
+"""Which CPU kernels small models run on."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+SMALL_MODEL = 1_000_000
+
+
+@contextmanager
+def fast_cpu_kernels(device: torch.device, num_params: int) -> Iterator[None]:
+    """Takes torch's native kernels instead of oneDNN's where those are slow: small models on ARM processors.
+
+    There a call of oneDNN costs half a millisecond whatever its size, which is most of a small model's step (measured:
+    a 10,026-parameter CNN, batch 10: 3.6 ms with it, 1.4 ms without; the same from 70,000 parameters on). The rule
+    looks at nothing that varies between two runs, because the kernels decide the last bits of a result.
+    """
+    applies = device.type == "cpu" and platform.machine() in ("aarch64", "arm64") and num_params < SMALL_MODEL
+    if not applies or not torch.backends.mkldnn.enabled:
+        yield
+        return
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = True  # type: ignore[assignment]

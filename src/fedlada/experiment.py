@@ -1,0 +1,226 @@
+"""A run described by plain values: what the command line takes, a run's folder stores and anyone can repeat."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedlada.api import simulate
+from fedlada.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
+from fedlada.data.partition import IID, Dirichlet, Partition, Pathological
+from fedlada.data.sources import DATASETS, Source
+from fedlada.history import Result
+from fedlada.method import FederatedMethod
+from fedlada.models import MODELS
+from fedlada.observers import Callback
+from fedlada.presets import preset
+from fedlada.recipes import RECIPES
+from fedlada.validation import count, one_of, positive, probability
+
+CONFIG_FORMAT = 1
+"""Raised when a stored configuration can no longer be read by an older version."""
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def _flag(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
+    return field(default=default, metadata={"help": help, "choices": tuple(choices)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
+
+    method: str = _flag("fedlada", "the method", tuple(RECIPES))
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    """The method's hyper-parameters; those left out are the preset's or the recipe's."""
+    dataset: str = _flag("digits", "the data set", tuple(DATASETS))
+    data_dir: str | None = _flag(None, "where the data sets lie")
+    model: str | None = _flag(None, "a model's name, or package.module:factory for your own")
+    num_clients: int = _flag(30, "m: clients in all")
+    cohort_size: int = _flag(3, "S: clients per round")
+    cohorts: str = _flag("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
+    partition: str = _flag(
+        "dirichlet", "how the samples are divided among clients", ("dirichlet", "iid", "pathological")
+    )
+    concentration: float = _flag(0.3, "Dirichlet: the lower, the more clients differ")
+    refill: bool = _flag(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
+    classes_per_client: int = _flag(2, "pathological: classes each client has")
+    size_spread: float = _flag(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
+    batch_size: int = _flag(10, "samples per local step")
+    local_epochs: int = _flag(5, "passes over a client's data per round")
+    local_steps: int | None = _flag(None, "local steps per round, instead of epochs")
+    lr: float | None = _flag(None, "eta_l: the clients' learning rate")
+    lr_decay: float | None = _flag(None, "factor on the learning rate after each round")
+    weights: str = _flag("uniform", "how clients count in the mean", ("uniform", "examples"))
+    dropout: float = _flag(0.0, "probability that a client's answer is lost")
+    stragglers: float = _flag(0.0, "probability that a client does only part of its work")
+    rounds: int = _flag(100, "T: rounds to run")
+    eval_every: int = _flag(1, "evaluate after so many rounds, and after the last")
+    target: float | None = _flag(None, "accuracy to reach, for the summary")
+    stop_at_target: bool = _flag(False, "end the run when the target is reached")
+    seed: int = _flag(0, "fixes everything that is random")
+    device: str = _flag("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
+    engine: str = _flag("auto", "what runs the clients", ("auto", "sequential"))
+    messages: str = _flag("float32", "how vectors are encoded on their way", ("float32",))
+    dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if one.metadata.get("choices"):
+                one_of(one.name, getattr(self, one.name), one.metadata["choices"])
+        unknown = set(self.hyper) - set(hyper_parameters(self.method))
+        if unknown:
+            known = ", ".join(hyper_parameters(self.method))
+            raise ValueError(f"{self.method} has no hyper-parameter {sorted(unknown)[0]!r}; it has {known}")
+        count("rounds", self.rounds)
+        count("cohort_size", self.cohort_size)
+        if self.cohort_size > self.num_clients:
+            raise ValueError(f"cohort_size is {self.cohort_size}, but there are only {self.num_clients} clients")
+        if self.target is not None:
+            probability("target", self.target)
+        if self.stop_at_target and self.target is None:
+            raise ValueError("stop_at_target needs a target")
+        self.build_method()
+        positive("lr", self.resolved().lr)
+        self.build_partition()
+        if self.model is not None:
+            model_factory(self.model)
+
+    def resolved(self) -> Experiment:
+        """The same run with nothing left to a default: what is stored."""
+        tuned = preset(self.dataset, self.method)
+        given: dict[str, Any] = {"lr": self.lr, "lr_decay": self.lr_decay, "model": self.model}
+        chosen: dict[str, Any] = {name: tuned[name] if value is None else value for name, value in given.items()}
+        recipe_defaults = hyper_parameters(self.method)
+        hyper = {**recipe_defaults, **tuned["hyper"], **self.hyper}
+        if all(getattr(self, name) == value for name, value in chosen.items()) and hyper == dict(self.hyper):
+            return self
+        return replace(self, **chosen, hyper=hyper)
+
+    def build_method(self) -> FederatedMethod:
+        """The method with its hyper-parameters."""
+        return RECIPES[self.method](**{**preset(self.dataset, self.method)["hyper"], **self.hyper})
+
+    def build_partition(self) -> Partition:
+        """The rule that divides the samples."""
+        if self.partition == "iid":
+            return IID(num_clients=self.num_clients, size_spread=self.size_spread)
+        if self.partition == "pathological":
+            return Pathological(num_clients=self.num_clients, classes_per_client=self.classes_per_client)
+        return Dirichlet(
+            num_clients=self.num_clients,
+            concentration=self.concentration,
+            refill=self.refill,
+            size_spread=self.size_spread,
+        )
+
+    def build_cohorts(self) -> Cohorts:
+        """The way cohorts are drawn."""
+        if self.cohorts == "bernoulli":
+            return Bernoulli(self.cohort_size / self.num_clients)
+        return FixedSize(self.cohort_size)
+
+    def load_data(self) -> Source:
+        """The data set."""
+        return DATASETS[self.dataset](self.data_dir)
+
+    def build_model(self, source: Source) -> Callable[[], nn.Module]:
+        """A function that makes the model for this data."""
+        name = self.resolved().model
+        assert name is not None
+        factory = model_factory(name)
+        if ":" in name:
+            return factory
+        return partial(factory, source.num_classes, input_shape=source.input_shape)
+
+    def run(self, callbacks: Sequence[Callback] = (), source: Source | None = None) -> Result:
+        """Run it."""
+        full = self.resolved()
+        source = source or full.load_data()
+        assert full.lr is not None
+        assert full.lr_decay is not None
+        return simulate(
+            full.build_model(source),
+            source.train,
+            test=source.test,
+            method=full.build_method(),
+            partition=full.build_partition(),
+            rounds=full.rounds,
+            cohorts=full.build_cohorts(),
+            batch_size=full.batch_size,
+            local_epochs=full.local_epochs,
+            local_steps=full.local_steps,
+            lr=full.lr,
+            lr_decay=full.lr_decay,
+            weights=full.weights,
+            unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
+            eval_every=full.eval_every,
+            stop_at_accuracy=full.target if full.stop_at_target else None,
+            callbacks=callbacks,
+            seed=full.seed,
+            device=full.device,
+            dtype=DTYPES[full.dtype],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything needed to run it again, as plain values."""
+        from fedlada import __version__
+
+        return {"format": CONFIG_FORMAT, "fedlada": __version__, **asdict(self.resolved())}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
+        """The stored run, with some fields changed."""
+        stored = dict(values)
+        version = stored.pop("fedlada", "?")
+        if stored.pop("format", CONFIG_FORMAT) > CONFIG_FORMAT:
+            raise ValueError(
+                f"the configuration was written by fedlada {version}, which is newer than this one: upgrade"
+            )
+        unknown = sorted(set(stored) - {one.name for one in fields(cls)})
+        if unknown:
+            raise ValueError(f"the configuration has an unknown field {unknown[0]!r}")
+        return cls(**{**stored, **changes})
+
+    @classmethod
+    def read(cls, path: Path, **changes: Any) -> Experiment:
+        """The run stored in a `config.json`."""
+        try:
+            values = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise ValueError(f"there is no configuration {path}") from None
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the configuration {path} cannot be read: {error}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"the configuration {path} is not a JSON object")
+        return cls.from_json(values, **changes)
+
+
+def hyper_parameters(method: str) -> dict[str, Any]:
+    """A method's hyper-parameters with the recipe's defaults."""
+    return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
+
+
+def model_factory(name: str) -> Callable[..., nn.Module]:
+    """A model's factory by its name, or the user's own by `package.module:factory`."""
+    if ":" not in name:
+        one_of("model", name, tuple(MODELS))
+        return MODELS[name]
+    module, _, attribute = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the model {name!r} cannot be imported: {error}") from None
+    if not callable(factory):
+        raise ValueError(f"the model {name!r} is not a function")
+    return factory  # type: ignore[no-any-return]

@@ -1,0 +1,104 @@
+"""Many runs beside each other: rounds to a target, speed-up, accuracy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedlada.history import History
+
+NEVER = "∞"
+COLUMNS = (
+    "method",
+    "rounds to target",
+    "speed-up",
+    "final accuracy",
+    "best accuracy",
+    "MB per round",
+    "seconds per round",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Histories of several methods, each over the same seeds, and the accuracy to reach."""
+
+    histories: Mapping[str, Sequence[History]]
+    target: float
+    baseline: str = "fedavg"
+    """The method against which speed-ups are counted."""
+
+    def rows(self) -> list[list[str]]:
+        """One row of text a method, in the order of `COLUMNS`."""
+        return [self._row(name) for name in self.histories]
+
+    def rounds_to_target(self, method: str) -> list[int | None]:
+        """For each seed the round of the first evaluation at or above the target."""
+        return [history.rounds_to(self.target) for history in self.histories[method]]
+
+    def speed_up(self, method: str) -> float | None:
+        """The baseline's mean rounds to the target over this method's; None unless all seeds of both arrived."""
+        if self.baseline not in self.histories:
+            return None
+        own, base = _arrived(self.rounds_to_target(method)), _arrived(self.rounds_to_target(self.baseline))
+        if len(own) < len(self.histories[method]) or len(base) < len(self.histories[self.baseline]):
+            return None
+        return statistics.fmean(base) / statistics.fmean(own)
+
+    def _row(self, method: str) -> list[str]:
+        seeds = self.histories[method]
+        speed_up = self.speed_up(method)
+        return [
+            method,
+            _rounds(self.rounds_to_target(method)),
+            "-" if speed_up is None else f"{speed_up:.2f}x",
+            _spread([_last(history) for history in seeds]),
+            _spread([history.best() for history in seeds]),
+            f"{statistics.fmean((row['bytes_up'] + row['bytes_down']) / 1e6 for h in seeds for row in h):.3g}",
+            f"{statistics.fmean(row['seconds'] for h in seeds for row in h):.3g}",
+        ]
+
+    def to_markdown(self) -> str:
+        """The table for a document."""
+        lines = [COLUMNS, ["---"] * len(COLUMNS), *self.rows()]
+        return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+    def to_csv(self) -> str:
+        """The figures for a spreadsheet: one line for each method and seed number."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["method", "run", "target", "rounds_to_target", "final_accuracy", "best_accuracy"])
+        for method, seeds in self.histories.items():
+            for number, history in enumerate(seeds):
+                values = [history.rounds_to(self.target), _last(history), history.best()]
+                writer.writerow([method, number, self.target, *("" if v is None else v for v in values)])
+        return out.getvalue()
+
+
+def _last(history: History) -> float | None:
+    values = history.measured("test_accuracy")[1]
+    return values[-1] if values else None
+
+
+def _arrived(rounds: Sequence[int | None]) -> list[int]:
+    return [round for round in rounds if round is not None]
+
+
+def _rounds(rounds: Sequence[int | None]) -> str:
+    arrived = _arrived(rounds)
+    if not arrived:
+        return NEVER
+    text = f"{statistics.fmean(arrived):.1f}"
+    if len(arrived) > 1:
+        text += f" ± {statistics.stdev(arrived):.1f}"
+    return text if len(arrived) == len(rounds) else f"{NEVER} ({len(arrived)} of {len(rounds)} arrived: {text})"
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    known = [100 * value for value in values if value is not None]
+    if not known:
+        return "-"
+    return f"{statistics.fmean(known):.2f}" + (f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else "") + " %"

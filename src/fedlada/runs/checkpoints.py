@@ -1,0 +1,184 @@
+"""The whole state of a simulation on disk: safetensors and JSON, checked, never half written.
+
+`checkpoints/round-000040.json` names the files that make up the state after round 40, with their digests; it is written
+last, so a checkpoint exists whole or not at all. Each client's private memory has a file of its own that is written
+only when the memory has changed since the last checkpoint, so thousands of clients cost only what is new.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedlada.runs.files import digest, write_atomic, write_json
+from fedlada.state import Kept, Server, map_tensors, named_tensors
+
+FORMAT = 1
+State = TypeVar("State", Server, Kept)
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint that is not what was written; the message names the file."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after a round. A simulation's history lies in `metrics.jsonl`."""
+
+    round: int
+    server: Server
+    kept: dict[int, Kept]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A client's memory that lies on disk; the weak reference tells whether it is still the current one."""
+
+    memory: weakref.ref[Kept]
+    file: str
+    sha256: str
+
+
+class Checkpoints:
+    """The checkpoints of one run: the last few, and the best parameters so far."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder = folder
+        self.keep = keep
+        self.written: dict[int, Written] = {}
+        """Each client's memory as it was last written: what has not changed is not written again."""
+
+    def save(self, state: Checkpoint) -> None:
+        """Write the state after a round and remove what no kept checkpoint needs any more."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"round-{state.round:06d}"
+        server = self._write(f"{name}.safetensors", state.server)
+        written = {}
+        for client, memory in state.kept.items():
+            last = self.written.get(client)
+            if last is None or last.memory() is not memory:
+                last = Written(weakref.ref(memory), *self._write(f"client-{client:06d}-{name}.safetensors", memory))
+            written[client] = last
+        write_json(
+            self.folder / f"{name}.json",
+            {
+                "format": FORMAT,
+                "round": state.round,
+                "server": server[0],
+                "kept": {str(client): last.file for client, last in written.items()},
+                "sha256": {server[0]: server[1], **{last.file: last.sha256 for last in written.values()}},
+            },
+        )
+        self.written = written
+        self._clean()
+
+    def rounds(self) -> list[int]:
+        """The rounds that have a checkpoint, newest first."""
+        found = (re.fullmatch(r"round-(\d+)\.json", path.name) for path in self.folder.glob("round-*.json"))
+        return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def load(self, round: int, like: Server, like_kept: Kept) -> Checkpoint:
+        """The state after that round, in the shape, precision and place of the given ones."""
+        manifest = self._manifest(round)
+        for file, expected in manifest["sha256"].items():
+            self._check(file, expected)
+        state = Checkpoint(
+            round=round,
+            server=self._read(manifest["server"], like),
+            kept={int(client): self._read(file, like_kept) for client, file in manifest["kept"].items()},
+        )
+        self.written = {
+            client: Written(weakref.ref(memory), file := manifest["kept"][str(client)], manifest["sha256"][file])
+            for client, memory in state.kept.items()
+        }
+        return state
+
+    def load_params(self, round: int) -> Tensor:
+        """The global parameters after that round."""
+        manifest = self._manifest(round)
+        file = manifest["server"]
+        self._check(file, manifest["sha256"][file])
+        return self._tensors(file)["params"]
+
+    def save_best(self, params: Tensor, round: int, metric: str, value: float) -> None:
+        """Remember the best global parameters so far."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {"params": params.detach().cpu().contiguous()}
+        about = {"round": str(round), "metric": metric, "value": repr(value)}
+        write_atomic(self.folder / "best.safetensors", lambda path: save_file(tensors, path, metadata=about))
+
+    def _write(self, name: str, state: Server | Kept) -> tuple[str, str]:
+        tensors = {label: tensor.detach().cpu().contiguous() for label, tensor in named_tensors(state)}
+        path = self.folder / name
+        write_atomic(path, lambda beside: save_file(_without_aliases(tensors), beside))
+        return name, digest(path)
+
+    def _manifest(self, round: int) -> dict[str, Any]:
+        path = self.folder / f"round-{round:06d}.json"
+        try:
+            manifest = json.loads(path.read_text())
+            if manifest["format"] > FORMAT:
+                raise ValueError(f"the checkpoint {path} was written by a newer version of fedlada: upgrade")
+            assert manifest["round"] == round
+            assert isinstance(manifest["sha256"], dict)
+            assert {manifest["server"], *manifest["kept"].values()} == set(manifest["sha256"])
+        except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError, AssertionError):
+            raise DamagedCheckpoint(f"the checkpoint {path} is damaged") from None
+        return dict(manifest)
+
+    def _check(self, file: str, expected: str) -> None:
+        path = self.folder / file
+        if Path(file).name != file or not path.is_file():
+            raise DamagedCheckpoint(f"the checkpoint file {path} is missing")
+        if digest(path) != expected:
+            raise DamagedCheckpoint(f"the checkpoint file {path} is damaged: its checksum differs")
+
+    def _read(self, file: str, like: State) -> State:
+        tensors = self._tensors(file)
+        expected = dict(named_tensors(like))
+        shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in expected.items()}
+        if shapes != {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}:
+            raise ValueError(
+                f"the checkpoint file {self.folder / file} belongs to another model or method than this run"
+            )
+        names = iter(expected)
+        return map_tensors(lambda tensor: tensors[next(names)].to(tensor.device), like)
+
+    def _tensors(self, file: str) -> dict[str, Tensor]:
+        path = self.folder / file
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise DamagedCheckpoint(f"the checkpoint file {path} cannot be read: {error}") from None
+
+    def _clean(self) -> None:
+        rounds = self.rounds()
+        for old in rounds[self.keep :]:
+            (self.folder / f"round-{old:06d}.json").unlink()
+        needed = {"best.safetensors"}
+        for round in rounds[: self.keep]:
+            try:
+                needed |= set(self._manifest(round)["sha256"])
+            except DamagedCheckpoint:
+                continue
+        for path in self.folder.glob("*.safetensors"):
+            if path.name not in needed:
+                path.unlink()
+
+
+def _without_aliases(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """safetensors refuses two names for one memory (a server's first vectors can share it): copy such ones."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in tensors.items():
+        result[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return result

@@ -1,0 +1,47 @@
+"""Writing files so that a kill or a full disk never leaves half of one under its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside `path`, make it durable, then give it its name."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        write(beside)
+        make_durable(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    make_durable(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file, whole or not at all."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    write_atomic(path, lambda beside: _write_text(beside, text))
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def make_durable(path: Path) -> None:
+    """Wait until the disk holds a file or a folder's names."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

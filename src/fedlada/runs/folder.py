@@ -1,0 +1,165 @@
+"""A run's folder as an observer of its simulation: configuration, metrics, checkpoints, the final model."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from fedlada.history import History, Row
+from fedlada.observers import Observer
+from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
+from fedlada.runs.files import make_durable, write_atomic, write_json
+from fedlada.runs.metrics import append_row, read_rows, write_rows
+from fedlada.simulation import Simulation
+from fedlada.validation import count, positive
+
+
+class RunFolder(Observer):
+    """Writes a run's folder and goes on from its newest whole checkpoint if there is one.
+
+    `config` is anything that JSON can hold; a folder that holds another configuration is refused.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: dict[str, Any],
+        *,
+        checkpoint_every: int = 10,
+        checkpoint_minutes: float | None = None,
+        keep: int = 2,
+        warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+    ) -> None:
+        count("checkpoint_every", checkpoint_every)
+        count("keep", keep)
+        if checkpoint_minutes is not None:
+            positive("checkpoint_minutes", checkpoint_minutes)
+        self.path = Path(path)
+        self.config: dict[str, Any] = json.loads(json.dumps(config))
+        self.checkpoint_every = checkpoint_every
+        self.checkpoint_seconds = None if checkpoint_minutes is None else 60 * checkpoint_minutes
+        self.warn = warn
+        self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
+        self.resumed_at = 0
+        self._best_accuracy = -math.inf
+        self._new_best: tuple[Tensor, Row] | None = None
+        self._lock = FileLock(self.path / ".lock")
+
+    @property
+    def metrics_path(self) -> Path:
+        """Where the rounds are."""
+        return self.path / "metrics.jsonl"
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        self._open()
+        try:
+            self._resume(simulation)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._saved, self._saved_at = simulation.round, time.monotonic()
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        append_row(self.metrics_path, row)
+        accuracy = row.get("test_accuracy")
+        if accuracy is not None and accuracy > self._best_accuracy:
+            self._best_accuracy = accuracy
+            self._new_best = (simulation.server.params, row)
+        due = simulation.round % self.checkpoint_every == 0
+        if self.checkpoint_seconds is not None:
+            due = due or time.monotonic() - self._saved_at >= self.checkpoint_seconds
+        if due:
+            self.save(simulation)
+
+    def on_end(self, simulation: Simulation) -> None:
+        try:
+            # An error in the middle of a round leaves the state of the round before it, which is worth saving too.
+            if self._lock.is_locked and simulation.round > self._saved:
+                self.save(simulation)
+            if self._lock.is_locked and simulation.stopped and simulation.round:
+                export(simulation.engine.model(simulation.server.params), self.path / "model.safetensors")
+        finally:
+            self._lock.release()
+
+    def save(self, simulation: Simulation) -> None:
+        """Write a checkpoint now."""
+        make_durable(self.metrics_path)
+        if self._new_best is not None:
+            params, row = self._new_best
+            self.checkpoints.save_best(params, row["round"], "test_accuracy", row["test_accuracy"])
+            self._new_best = None
+        self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept))
+        self._saved, self._saved_at = simulation.round, time.monotonic()
+
+    def _open(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(
+                f"another process is writing the run folder {self.path}: wait for it or take another"
+            ) from None
+        except OSError as error:
+            raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
+        config_path = self.path / "config.json"
+        if not config_path.exists():
+            if self.metrics_path.exists():
+                self._lock.release()
+                raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
+            write_json(config_path, self.config)
+            return
+        stored = json.loads(config_path.read_text())
+        differing = [
+            name
+            for name in sorted(set(stored) | set(self.config))
+            if stored.get(name) != self.config.get(name) and name not in FREE_TO_CHANGE
+        ]
+        if differing:
+            self._lock.release()
+            name = differing[0]
+            raise ValueError(
+                f"{self.path} holds another run ({name} is {stored.get(name)!r} there and {self.config.get(name)!r} "
+                "here): take another folder, or `fedlada resume` to go on with that one"
+            )
+        write_json(config_path, self.config)
+
+    def _resume(self, simulation: Simulation) -> None:
+        rows = read_rows(self.metrics_path)
+        for round in self.checkpoints.rounds():
+            try:
+                if len(rows) < round:
+                    raise DamagedCheckpoint(f"{self.metrics_path} has no line for round {len(rows) + 1}")
+                state = self.checkpoints.load(
+                    round, simulation.server, simulation.engine.method.init_kept(simulation.server.params)
+                )
+            except DamagedCheckpoint as error:
+                self.warn(f"{error}; the checkpoint before it is used")
+                continue
+            simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
+            simulation.history = History(rows[:round])
+            break
+        self.resumed_at = simulation.round
+        # Rounds since the checkpoint will be run again, to the same bits: each has one line in the end.
+        write_rows(self.metrics_path, rows[: simulation.round])
+        # A best round after the checkpoint will be met again too, so only the value before it counts here.
+        self._best_accuracy = simulation.history.best() or -math.inf
+        self._new_best = None
+
+
+FREE_TO_CHANGE = {"rounds", "fedlada", "target", "stop_at_target", "device", "data_dir"}
+"""What may differ when a run goes on: how far, where, and with which version; none of it changes earlier rounds."""
+
+
+def export(model: nn.Module, path: Path) -> None:
+    """A model's `state_dict` as a safetensors file that plain torch code can load."""
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    write_atomic(path, lambda beside: save_file(tensors, beside))

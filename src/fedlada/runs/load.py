@@ -1,0 +1,96 @@
+"""A stored run, opened again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from fedlada.experiment import Experiment
+from fedlada.flat import model_with
+from fedlada.history import History
+from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
+from fedlada.runs.folder import export
+from fedlada.runs.metrics import read_rows
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """A run's folder: its configuration, its history, and its model as far as it was trained."""
+
+    path: Path
+    config: dict[str, Any]
+    history: History
+    model: nn.Module
+    """The final model, or that of the newest whole checkpoint where the run has not ended."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """The configuration as an experiment that can be run again (for runs of the command line)."""
+        return Experiment.from_json(self.config)
+
+    def best_model(self) -> nn.Module:
+        """The model of the round with the highest test accuracy."""
+        path = self.path / "checkpoints" / "best.safetensors"
+        if not path.exists():
+            raise ValueError(f"{self.path} has no best model: the run was never evaluated on test data")
+        return model_with(self.model, load_file(path)["params"])
+
+    def export(self, path: str | Path) -> None:
+        """Write the model's `state_dict` as a safetensors file."""
+        export(self.model, Path(path))
+
+
+def load_run(path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None) -> StoredRun:
+    """Open a run's folder; `model` is needed only for runs that were made from Python with a model of their own."""
+    folder = Path(path)
+    config = read_config(folder)
+    if model is None:
+        if "dataset" not in config:
+            raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
+        experiment = Experiment.from_json(config)
+        model = experiment.build_model(experiment.load_data())
+    network = model if isinstance(model, nn.Module) else _quietly(model)
+    return StoredRun(folder, config, History(read_rows(folder / "metrics.jsonl")), _trained(folder, network))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A run's `config.json`."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is not a run's folder: it has no config.json") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.json'} cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{folder / 'config.json'} is not a JSON object")
+    return config
+
+
+def _quietly(factory: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # the first weights are replaced anyway
+        return factory()
+
+
+def _trained(folder: Path, network: nn.Module) -> nn.Module:
+    final = folder / "model.safetensors"
+    if final.exists():
+        try:
+            network.load_state_dict(load_file(final))
+        except (RuntimeError, SafetensorError) as error:
+            raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[0]}") from None
+        return network
+    checkpoints = Checkpoints(folder / "checkpoints")
+    for round in checkpoints.rounds():
+        try:
+            return model_with(network, checkpoints.load_params(round))
+        except DamagedCheckpoint:
+            continue
+    raise ValueError(f"{folder} has no whole checkpoint yet: resume the run first")
