@@ -7,9 +7,10 @@ import os
 import queue
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,13 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int | None = None, quiet: bo
     news: Any = context.Queue()
     stop = context.Event()
     display = _display(jobs, quiet)
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_start_worker, initargs=(news, stop, max(1, num_cores // workers))
-    ) as pool:
+    num_threads = max(1, num_cores // workers)
+    with (
+        _environment("OMP_NUM_THREADS", str(num_threads)),
+        ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_start_worker, initargs=(news, stop, num_threads)
+        ) as pool,
+    ):
         futures = [pool.submit(_work, number, job) for number, job in enumerate(jobs)]
         try:
             _watch(futures, news, display)
@@ -56,6 +61,20 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int | None = None, quiet: bo
         finally:
             display.close()
     return {job.label: why for job, future in zip(jobs, futures, strict=True) if (why := _failure(future))}
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for the processes started meanwhile: OpenMP reads its own before any code of ours runs there."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _failure(future: Future[str]) -> str:

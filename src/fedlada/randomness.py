@@ -21,7 +21,9 @@ def _hash(text: str) -> int:
 
 def bits(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Philox:
     """The counter-based stream of one key; streams of different keys never overlap."""
-    return np.random.Philox(key=[seed % _WORD, _hash(purpose)], counter=[0, 0, round % _WORD, client % _WORD])
+    key = np.array([seed % _WORD, _hash(purpose)], dtype=np.uint64)
+    counter = np.array([0, 0, round % _WORD, client % _WORD], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=counter)
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:

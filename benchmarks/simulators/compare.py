@@ -1,0 +1,148 @@
+"""Compare the speed of simulators of federated learning that all do the work of task.py.
+
+    python benchmarks/simulators/compare.py --rounds 60 --repeats 3 --envs-dir DIR
+
+fedlada and the handwritten loop run in the Python that runs this script; every other simulator runs in an
+environment of its own, which is made under DIR if it is missing.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TORCH = "torch==2.13.0"  # on the command line of every pip, so that all simulators have the same torch
+BASELINE = "handwritten"
+WORKER_TIMEOUT_SECONDS = 1800
+
+Result = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A script that measures one simulator, and the name of its environment (None: the calling Python)."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    environment: str | None = None
+
+
+WORKERS = (
+    Worker(BASELINE, "handwritten.py"),
+    # fedlada takes these kernels by itself where they are faster: this row shows what its engine alone costs.
+    Worker("handwritten, native kernels", "handwritten.py", ("--native-kernels",)),
+    Worker("fedlada", "with_fedlada.py"),
+    Worker("pfl", "with_pfl.py", environment="pfl"),
+    Worker("flower (1 actor)", "with_flower.py", ("--actors", "1"), environment="flower"),
+    Worker("flower (2 actors)", "with_flower.py", ("--actors", "2"), environment="flower"),
+)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the arguments."""
+    parser = argparse.ArgumentParser(description="Compare the speed of simulators of federated learning.")
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of a run")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of every simulator")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch in each process")
+    parser.add_argument("--envs-dir", type=Path, default=Path("build/simulators"), help="where the environments are")
+    parser.add_argument("--output", type=Path, help="also write the results of all runs to this JSON file")
+    return parser.parse_args()
+
+
+def python_of(worker: Worker, envs_dir: Path) -> str:
+    """Return the Python that runs a worker; make its environment if it is missing or out of date."""
+    if worker.environment is None:
+        return sys.executable
+    requirements = HERE / f"requirements-{worker.environment}.txt"
+    folder = envs_dir.resolve() / worker.environment
+    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    # The stamp is written last, so that an installation that was interrupted is taken up again.
+    stamp = folder / "installed.txt"
+    wanted = f"{TORCH}\n{requirements.read_text()}"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"installing the environment {worker.environment}", file=sys.stderr)
+        if not python.exists():
+            venv.create(folder, with_pip=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements), TORCH]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        stamp.write_text(wanted)
+    return str(python)
+
+
+def run_worker(worker: Worker, python: str, rounds: int, threads: int) -> Result | None:
+    """Run a worker once and return its result, or None if it failed."""
+    options = ["--rounds", str(rounds), "--threads", str(threads), *worker.arguments]
+    # The same limit for all: see task.py for what happens to a worker that does not have it.
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    try:
+        done = subprocess.run(
+            [python, str(HERE / worker.script), *options],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=WORKER_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{worker.name}: no result after {WORKER_TIMEOUT_SECONDS} s", file=sys.stderr)
+        return None
+    if done.returncode != 0:
+        print(f"{worker.name}: exit status {done.returncode}\n{done.stderr[-3000:]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_all(args: argparse.Namespace) -> dict[str, list[Result]]:
+    """Run every worker `repeats` times, interleaved so that a slow moment of the machine hits all alike."""
+    workers = [worker for worker in WORKERS if (HERE / worker.script).exists()]
+    pythons = {worker.name: python_of(worker, args.envs_dir) for worker in workers}
+    results: dict[str, list[Result]] = {worker.name: [] for worker in workers}
+    for repeat in range(args.repeats):
+        for worker in workers:
+            result = run_worker(worker, pythons[worker.name], args.rounds, args.threads)
+            if result is not None:
+                results[worker.name].append(result)
+                print(f"{repeat + 1}: {worker.name}: {_seconds(result):.4f} s per round", file=sys.stderr)
+    return results
+
+
+def markdown_table(results: dict[str, list[Result]]) -> str:
+    """Return a table of the best run of every simulator."""
+    best = {name: min(runs, key=_seconds) for name, runs in results.items() if runs}
+    lines = [
+        "| simulator | version | seconds per round | ratio to handwritten | start-up seconds | accuracy |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for name in results:
+        if name not in best:
+            lines.append(f"| {name} | | failed | | | |")
+            continue
+        run = best[name]
+        ratio = f"{_seconds(run) / _seconds(best[BASELINE]):.2f}" if BASELINE in best else ""
+        lines.append(
+            f"| {name} | {run['version']} | {_seconds(run):.4f} | {ratio} "
+            f"| {run['startup_seconds']:.1f} | {run['test_accuracy']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(run: Result) -> float:
+    return float(run["seconds_per_round"])
+
+
+def main() -> None:
+    """Run the comparison and print its table."""
+    args = parse_arguments()
+    results = run_all(args)
+    if args.output is not None:
+        args.output.write_text(json.dumps(results, indent=2) + "\n")
+    print(markdown_table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Searches each method's hyper-parameters for the digits, with the same number of configurations for each.
+
+A fifth of the training data is set aside as a validation split; the test set is never looked at. A configuration is
+judged by its mean validation accuracy over all rounds (the area under its curve), averaged over the seeds. Prints the
+table of all configurations and the best of each method as it stands in `src/fedlada/presets.py`.
+
+    python benchmarks/tune_digits.py --out benchmarks/results/tuning_digits_cpu_202611.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import statistics
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedlada.data.sources import Source
+from fedlada.experiment import Experiment
+from fedlada.randomness import bits, permutation
+from fedlada.simulation import TrainingDiverged
+
+ROUNDS, SEEDS = 30, (100, 101)
+SGD_RATES = (0.03, 0.1, 0.3, 1.0)
+ADAPTIVE_RATES = (0.001, 0.003, 0.01, 0.03)
+
+GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "fedavg": {"lr": SGD_RATES, "weight_decay": (0.0, 1e-3, 1e-2)},
+    "fedprox": {"lr": SGD_RATES, "mu": (0.01, 0.1, 1.0)},
+    "scaffold": {"lr": SGD_RATES, "correction": (0.5, 0.75, 1.0)},
+    "fedcm": {"lr": SGD_RATES, "alpha": (0.05, 0.1, 0.3)},
+    "fedadam": {"lr": (0.03, 0.1, 0.3), "server_lr": (0.01, 0.03, 0.1, 0.3)},
+    "fedadam_amended": {"lr": (0.1, 0.3), "server_lr": (0.01, 0.03, 0.1), "alpha": (0.1, 0.3)},
+    "localadam": {"lr": ADAPTIVE_RATES, "v_init": (1e-8, 1e-4, 1e-2)},
+    "fedlada": {"lr": (0.003, 0.01, 0.03), "alpha": (0.05, 0.1), "v_init": (1e-4, 1e-2)},
+}
+BUDGET = 12
+
+
+def validation_source() -> Source:
+    """The digits' training data, a fifth of it in the place of the test data."""
+    source = Experiment().load_data()
+    x, y = source.train
+    order = permutation(bits(0, "validation split"), len(y))
+    held_out, rest = order[: len(y) // 5], order[len(y) // 5 :]
+    return Source((x[rest], y[rest]), (x[held_out], y[held_out]), source.num_classes, source.input_shape)
+
+
+def score(task: tuple[str, dict[str, Any]]) -> float:
+    """Mean validation accuracy over rounds and seeds; 0 for a run that diverged."""
+    method, values = task
+    torch.set_num_threads(1)
+    hyper = {name: value for name, value in values.items() if name != "lr"}
+    source, scores = validation_source(), []
+    for seed in SEEDS:
+        experiment = Experiment(method=method, lr=values["lr"], hyper=hyper, rounds=ROUNDS, seed=seed, device="cpu")
+        try:
+            scores.append(statistics.fmean(experiment.run(source=source).history["test_accuracy"]))
+        except TrainingDiverged:
+            scores.append(0.0)
+    return statistics.fmean(scores)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the table here too")
+    parser.add_argument("--methods", default=",".join(GRIDS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    tasks = [
+        (method, dict(zip(GRIDS[method], values, strict=True)))
+        for method in arguments.methods.split(",")
+        for values in itertools.product(*GRIDS[method].values())
+    ]
+    assert all(sum(task[0] == method for task in tasks) == BUDGET for method in arguments.methods.split(","))
+    start = time.time()
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        scores = []
+        for task, value in zip(tasks, pool.map(score, tasks), strict=True):
+            scores.append(value)
+            print(f"[{len(scores)}/{len(tasks)}] {task[0]} {task[1]}: {value:.4f}", flush=True)
+    lines = [
+        f"# Hyper-parameters for the digits, {time.strftime('%Y-%m-%d')}",
+        "",
+        f"`python benchmarks/tune_digits.py`: {BUDGET} configurations a method, {ROUNDS} rounds, seeds {SEEDS}, "
+        f"torch {torch.__version__}, {platform.machine()}, {time.time() - start:.0f} s.",
+        "Score: mean validation accuracy over all rounds. The best of each method is marked.",
+        "",
+        "| method | values | score |",
+        "| --- | --- | --- |",
+    ]
+    for (method, values), value in zip(tasks, scores, strict=True):
+        best = max(other for task, other in zip(tasks, scores, strict=True) if task[0] == method)
+        text = ", ".join(f"{name} {number:g}" for name, number in values.items())
+        lines.append(f"| {method} | {text} | " + (f"**{value:.4f}** |" if value == best else f"{value:.4f} |"))
+    print("\n".join(lines))
+    if arguments.out:
+        arguments.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

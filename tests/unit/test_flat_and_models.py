@@ -1,0 +1,98 @@
+"""Models as flat vectors, and the models that ship."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedlada import models
+from fedlada.flat import FlatModel, flatten, model_with, trainable, unflatten
+
+CPU = torch.device("cpu")
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.out = nn.Linear(4, 5, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.out(self.embed(x))
+
+
+def test_gradient_equals_autograd_and_parameters_are_views():
+    model = models.cnn_gn()
+    x, y = torch.randn(3, 1, 8, 8), torch.tensor([1, 2, 3])
+    nn.functional.cross_entropy(model(x), y).backward()
+    expected = flatten(p.grad for p in model.parameters())
+    flat = FlatModel(model, CPU)
+    for _ in range(2):  # a second time, to see that nothing accumulates
+        gradient = flat.gradient_of(nn.functional.cross_entropy(flat.module(x), y))
+        torch.testing.assert_close(gradient, expected)
+    flat.load(torch.zeros_like(flat.vector))
+    assert all((p == 0).all() for p in flat.module.parameters())
+    assert all((p != 0).any() for p in model.parameters() if p.ndim > 1)  # the user's model is its own
+
+
+def test_tied_weights_are_one_parameter():
+    flat = FlatModel(Tied(), CPU)
+    assert flat.vector.shape == (20,)
+    flat.load(torch.ones(20))
+    assert flat.module.out.weight is flat.module.embed.weight
+    result = model_with(Tied(), torch.full((20,), 2.0))
+    assert result.out.weight is result.embed.weight
+    assert (result.embed.weight == 2).all()
+
+
+def test_frozen_parameters_are_left_out_and_shared():
+    model = models.mlp()
+    frozen = model[1].weight
+    frozen.requires_grad_(False)
+    flat = FlatModel(model, CPU)
+    assert flat.vector.numel() == sum(p.numel() for p in model.parameters()) - frozen.numel()
+    assert flat.module[1].weight is frozen
+    double = FlatModel(model, CPU, torch.float64)
+    assert double.module[1].weight.dtype == torch.float64
+    assert frozen.dtype == torch.float32  # casting our copy left the user's alone
+
+
+def test_what_cannot_be_trained_is_refused():
+    with pytest.raises(ValueError, match="no trainable parameters"):
+        trainable(nn.ReLU())
+    with pytest.raises(ValueError, match=r"must all be float32 or all float64, got torch.bfloat16"):
+        FlatModel(nn.Linear(2, 2).bfloat16(), CPU)
+    with pytest.raises(ValueError, match="expected a vector of 6 parameters"):
+        unflatten(torch.zeros(5), nn.Linear(2, 2).parameters())
+
+
+def test_batch_norm_is_refused_with_the_way_out():
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
+    with pytest.raises(ValueError, match=r"'1' \(BatchNorm2d\) keeps running statistics.*group_norm\(model\)"):
+        FlatModel(model, CPU)
+    converted = models.group_norm(model)
+    assert isinstance(converted[1], nn.GroupNorm)
+    assert converted[1].num_groups == 2
+    assert isinstance(model[1], nn.BatchNorm2d)
+    FlatModel(converted, CPU)
+
+
+def test_group_norm_keeps_scales_and_finds_a_divisor():
+    norm = nn.BatchNorm1d(9)
+    nn.init.constant_(norm.weight, 3.0)
+    converted = models.group_norm(nn.Sequential(nn.Sequential(norm), nn.BatchNorm2d(4, affine=False)), num_groups=4)
+    assert converted[0][0].num_groups == 3
+    assert (converted[0][0].weight == 3).all()
+    assert converted[1].num_groups == 4
+    assert isinstance(models.group_norm(nn.BatchNorm2d(4)), nn.GroupNorm)
+    with pytest.raises(ValueError, match="num_groups"):
+        models.group_norm(norm, num_groups=0)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 7, 9)])
+@pytest.mark.parametrize("name", models.MODELS)
+def test_models_fit_their_input(name, shape):
+    model = models.MODELS[name](7, input_shape=shape)
+    assert model(torch.randn(2, *shape)).shape == (2, 7)

@@ -1,0 +1,140 @@
+"""Plans: who works on what in which round, from the seed alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedlada import schedules
+from fedlada.cohorts import Bernoulli, Everyone, FixedSize, Scheduled, Unreliable
+from fedlada.data import LocalWork
+from fedlada.plan import Plan
+from fedlada.randomness import bits
+
+CLIENTS = [np.arange(start, start + size) for start, size in ((0, 25), (25, 3), (28, 0), (28, 10), (38, 1))]
+
+
+def make_plan(**changes):
+    values = {
+        "clients": CLIENTS,
+        "cohorts": Everyone(),
+        "work": LocalWork(batch_size=10, epochs=2),
+        "schedule": schedules.Constant(0.1),
+    }
+    return Plan(**{**values, **changes})
+
+
+def test_epochs_steps_and_clients_smaller_than_a_batch():
+    plan = make_plan().round(1)
+    assert {a.client: [len(b) for b in a.batches] for a in plan.assignments} == {
+        0: [10, 10, 5, 10, 10, 5],
+        1: [3, 3],
+        3: [10, 10],
+        4: [1, 1],
+    }
+    assert plan.idle == (2,)
+    plan = make_plan(work=LocalWork(batch_size=10, steps=4)).round(1)
+    assert {a.client: [len(b) for b in a.batches] for a in plan.assignments}[0] == [10, 10, 5, 10]
+    assert {a.num_steps for a in plan.assignments} == {4}
+
+
+def test_an_epoch_sees_every_sample_once_in_a_new_order():
+    batches = make_plan().round(1).assignments[0].batches
+    first, second = np.concatenate(batches[:3]), np.concatenate(batches[3:])
+    assert sorted(first) == sorted(second) == list(range(25))
+    assert first.tolist() != second.tolist()
+
+
+def test_a_round_does_not_depend_on_which_were_asked_for_before():
+    plan = make_plan(cohorts=FixedSize(3))
+    later = plan.round(7)
+    again = make_plan(cohorts=FixedSize(3)).round(7)
+    for a, b in zip(later.assignments, again.assignments, strict=True):
+        assert a.client == b.client
+        assert a.seed == b.seed
+        assert all((x == y).all() for x, y in zip(a.batches, b.batches, strict=True))
+
+
+def test_a_clients_batches_do_not_depend_on_its_cohort():
+    alone = make_plan(cohorts=Scheduled([[3]])).round(1).assignments[0]
+    among = make_plan().round(1).assignments[2]
+    assert alone.client == among.client == 3
+    assert all((x == y).all() for x, y in zip(alone.batches, among.batches, strict=True))
+
+
+def test_fixed_cohorts_have_their_size_and_everyone_gets_a_turn():
+    draws = [FixedSize(3).draw(10, 0, round) for round in range(1, 301)]
+    assert all(len(set(draw)) == 3 and draw == sorted(draw) for draw in draws)
+    counts = np.bincount(np.concatenate(draws), minlength=10)
+    assert counts.min() > 50
+    assert counts.max() < 130
+
+
+def test_bernoulli_cohorts_vary_and_may_be_empty():
+    sizes = [len(Bernoulli(0.3).draw(10, 0, round)) for round in range(1, 301)]
+    assert min(sizes) == 0
+    assert 2.7 < np.mean(sizes) < 3.3
+
+
+def test_scheduled_cohorts_repeat():
+    cohorts = Scheduled([[2, 0], [1]])
+    assert [cohorts.draw(3, 0, round) for round in (1, 2, 3)] == [[0, 2], [1], [0, 2]]
+
+
+def test_lost_and_late_clients():
+    plan = make_plan(unreliable=Unreliable(dropout=1.0)).round(1)
+    assert plan.lost == (0, 1, 3, 4)
+    assert plan.assignments == ()
+    assert plan.num_asked == 4
+    work = LocalWork(batch_size=1, epochs=4)
+    late = make_plan(work=work, unreliable=Unreliable(stragglers=1.0))
+    steps = np.array([late.round(round).assignments[0].num_steps for round in range(1, 60)])
+    assert steps.min() >= 1
+    assert steps.max() < 100
+    assert 35 < steps.mean() < 65
+    full = make_plan(work=work).round(1).assignments[0]
+    part = late.round(1).assignments[0]
+    assert all((x == y).all() for x, y in zip(part.batches, full.batches, strict=False))
+
+
+def test_weights_and_participation():
+    assert make_plan().total_weight == 5
+    by_examples = make_plan(weights="examples")
+    assert by_examples.total_weight == 39
+    assert [a.weight for a in by_examples.round(1).assignments] == [25, 3, 10, 1]
+
+
+def test_a_rate_of_zero_makes_everyone_idle():
+    plan = make_plan(schedule=lambda round: 0.0 if round == 2 else 0.1)
+    assert plan.round(1).assignments
+    assert plan.round(2).assignments == ()
+    assert plan.round(2).idle == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf")])
+def test_a_bad_rate_is_refused(bad):
+    with pytest.raises(ValueError, match="the learning rate of round 1 must be"):
+        make_plan(schedule=lambda _: bad).round(1)
+
+
+def test_schedules():
+    assert [schedules.Constant(0.1)(round) for round in (1, 9)] == [0.1, 0.1]
+    assert schedules.Exponential(0.1, 0.5)(1) == 0.1
+    assert schedules.Exponential(0.1, 0.5)(3) == pytest.approx(0.025)
+    cosine = schedules.Cosine(0.1, 5, final=0.02)
+    assert [round(cosine(t), 6) for t in (1, 3, 5, 9)] == [0.1, 0.06, 0.02, 0.02]
+    assert schedules.as_schedule(0.1, 1.0) == schedules.Constant(0.1)
+    assert schedules.as_schedule(0.1, 0.9) == schedules.Exponential(0.1, 0.9)
+    with pytest.raises(ValueError, match="lr is already a schedule"):
+        schedules.as_schedule(cosine, 0.9)
+
+
+def test_no_samples_at_all_is_refused():
+    with pytest.raises(ValueError, match="no client has any samples"):
+        make_plan(clients=[np.array([], dtype=np.int64)])
+
+
+def test_batches_come_from_the_given_stream():
+    work = LocalWork(batch_size=2, steps=1)
+    first = work.batches(np.arange(10), bits(0, "x"), 1)[0]
+    assert first.tolist() != work.batches(np.arange(10), bits(1, "x"), 1)[0].tolist()

@@ -1,0 +1,154 @@
+"""The chain as a torch optimizer, in people's own loops."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import fedlada
+from fedlada import recipes
+from fedlada.flat import flatten
+from fedlada.state import named_tensors
+from method_table import METHODS
+from tasks import small_net
+
+
+def batches(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(6, 4, generator=generator), torch.randint(0, 3, (6,), generator=generator)) for _ in range(count)
+    ]
+
+
+def train(model, optimizer, data):
+    for x, y in data:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_equals_the_five_calls(name):
+    """Two rounds of two clients through the optimizer are the five calls, bit for bit."""
+    method = METHODS[name].method()
+    model = small_net()
+    server = method.init(flatten(model.parameters()))
+    twin, other = copy.deepcopy(model), server
+    optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.1)
+    kept, kept_other = {}, {}
+    for round in range(2):
+        uploads, uploads_other = [], []
+        for client in range(2):
+            data = batches(3, seed=10 * round + client)
+            optimizer.begin(server.broadcast, kept.get(client))
+            train(model, optimizer, data)
+            upload, kept[client] = optimizer.finish()
+            uploads.append(upload)
+
+            memory = kept_other.get(client, method.init_kept(other.params))
+            local = method.begin(other.broadcast, memory, lr=0.1)
+            for x, y in data:
+                torch.nn.utils.vector_to_parameters(local.params, twin.parameters())
+                grads = torch.autograd.grad(nn.functional.cross_entropy(twin(x), y), list(twin.parameters()))
+                local = method.step(local, flatten(grads))
+            upload, kept_other[client] = method.finish(local, 3)
+            uploads_other.append(upload)
+        server = method.aggregate(server, fedlada.average(uploads), lr=0.1, num_steps=3, participation=1.0)
+        other = method.aggregate(other, fedlada.average(uploads_other), lr=0.1, num_steps=3, participation=1.0)
+    for (where, a), (_, b) in zip(named_tensors(server), named_tensors(other), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7, msg=where)
+
+
+def test_without_begin_a_chain_is_a_plain_optimizer():
+    first, second = small_net(), small_net()
+    ours = fedlada.LocalOptimizer(first.parameters(), recipes.fedavg(weight_decay=0.1), lr=0.2)
+    theirs = torch.optim.SGD(second.parameters(), lr=0.2, weight_decay=0.1)
+    train(first, ours, batches(5))
+    train(second, theirs, batches(5))
+    torch.testing.assert_close(flatten(first.parameters()), flatten(second.parameters()))
+
+
+def test_state_dict_continues_in_the_middle_of_a_round():
+    method = METHODS["fedlada"].method()
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.1)
+    optimizer.begin(method.init(optimizer.vector).broadcast)
+    train(model, optimizer, batches(3))
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+
+    file.seek(0)
+    stored = torch.load(file, weights_only=True)
+    restored = small_net(seed=9)
+    restored.load_state_dict(stored["model"])
+    continued = fedlada.LocalOptimizer(restored.parameters(), method, lr=0.7)
+    continued.load_state_dict(stored["optimizer"])
+    for one, its_optimizer in ((model, optimizer), (restored, continued)):
+        train(one, its_optimizer, batches(2, seed=5))
+    first, second = optimizer.finish()[0], continued.finish()[0]
+    for (_, a), (_, b) in zip(named_tensors(first), named_tensors(second), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_schedulers_set_the_rate_and_the_server_learns_the_mean():
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedcm(alpha=0.5), lr=0.4)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    for data in batches(3):
+        train(model, optimizer, [data])
+        scheduler.step()
+    assert optimizer.mean_lr == pytest.approx((0.4 + 0.2 + 0.1) / 3)
+    assert optimizer.num_steps == 3
+
+
+def test_automatic_mixed_precision():
+    """Autocast and a gradient scaler work as with any optimizer; a step with an overflow is left out."""
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedlada(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4)
+    for x, y in batches(3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert optimizer.num_steps == 3
+    optimizer.zero_grad()
+    scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+    model[0].weight.grad[0, 0] = torch.inf
+    scaler.step(optimizer)
+    assert optimizer.num_steps == 3
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_closure_and_missing_gradients():
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0.1)
+    model[0].weight.requires_grad_(True)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model[2](torch.ones(1, 8)).sum()
+        loss.backward()
+        return loss
+
+    before = model[0].weight.clone()
+    assert optimizer.step(closure) is not None
+    assert torch.equal(model[0].weight, before)
+    assert not torch.equal(model[2].bias, small_net()[2].bias)
+
+
+def test_wrong_use_gets_a_sentence():
+    model = small_net()
+    with pytest.raises(ValueError, match="lr must be positive, got 0"):
+        fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0)
+    groups = [{"params": [p]} for p in model.parameters()]
+    with pytest.raises(ValueError, match="one group of parameters"):
+        fedlada.LocalOptimizer(groups, recipes.fedavg(), lr=0.1)
+    with pytest.raises(RuntimeError, match=r"finish\(\) comes after begin\(\)"):
+        fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0.1).finish()
