@@ -4,7 +4,8 @@ A fifth of the training data is set aside as a validation split; the test set is
 judged by its mean validation accuracy over all rounds (the area under its curve), averaged over the seeds. Prints the
 table of all configurations and the best of each method as it stands in `src/fedlada/presets.py`.
 
-    python benchmarks/tune_digits.py --out benchmarks/results/tuning_digits_cpu_202611.md
+    python benchmarks/tune_digits.py --grid 1 --out benchmarks/results/tuning1_digits_cpu_202611.md
+    python benchmarks/tune_digits.py --grid 2 --out benchmarks/results/tuning2_digits_cpu_202611.md
 """
 
 from __future__ import annotations
@@ -31,15 +32,42 @@ ROUNDS, SEEDS = 30, (100, 101)
 SGD_RATES = (0.03, 0.1, 0.3, 1.0)
 ADAPTIVE_RATES = (0.001, 0.003, 0.01, 0.03)
 
-GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "fedavg": {"lr": SGD_RATES, "weight_decay": (0.0, 1e-3, 1e-2)},
-    "fedprox": {"lr": SGD_RATES, "mu": (0.01, 0.1, 1.0)},
-    "scaffold": {"lr": SGD_RATES, "correction": (0.5, 0.75, 1.0)},
-    "fedcm": {"lr": SGD_RATES, "alpha": (0.05, 0.1, 0.3)},
-    "fedadam": {"lr": (0.03, 0.1, 0.3), "server_lr": (0.01, 0.03, 0.1, 0.3)},
-    "fedadam_amended": {"lr": (0.1, 0.3), "server_lr": (0.01, 0.03, 0.1), "alpha": (0.1, 0.3)},
-    "localadam": {"lr": ADAPTIVE_RATES, "v_init": (1e-8, 1e-4, 1e-2)},
-    "fedlada": {"lr": (0.003, 0.01, 0.03), "alpha": (0.05, 0.1), "v_init": (1e-4, 1e-2)},
+Grid = dict[str, tuple[Any, ...]]
+
+# The first grids are wide; the second were laid around the best of the first, once, for every method alike.
+GRIDS: dict[str, tuple[Grid, Grid]] = {
+    "fedavg": (
+        {"lr": SGD_RATES, "weight_decay": (0.0, 1e-3, 1e-2)},
+        {"lr": (0.05, 0.1, 0.2), "server_lr": (0.7, 1.0, 1.3, 1.6)},
+    ),
+    "fedprox": (
+        {"lr": SGD_RATES, "mu": (0.01, 0.1, 1.0)},
+        {"lr": (0.05, 0.1, 0.2), "mu": (0.03, 0.1, 0.3, 1.0)},
+    ),
+    "scaffold": (
+        {"lr": SGD_RATES, "correction": (0.5, 0.75, 1.0)},
+        {"lr": (0.01, 0.03, 0.06, 0.1), "correction": (0.75, 1.0, 1.25)},
+    ),
+    "fedcm": (
+        {"lr": SGD_RATES, "alpha": (0.05, 0.1, 0.3)},
+        {"lr": (0.1, 0.2, 0.3, 0.6), "alpha": (0.2, 0.3, 0.5)},
+    ),
+    "fedadam": (
+        {"lr": (0.03, 0.1, 0.3), "server_lr": (0.01, 0.03, 0.1, 0.3)},
+        {"lr": (0.05, 0.1), "server_lr": (0.05, 0.1, 0.2), "tau": (1e-3, 1e-2)},
+    ),
+    "fedadam_amended": (
+        {"lr": (0.1, 0.3), "server_lr": (0.01, 0.03, 0.1), "alpha": (0.1, 0.3)},
+        {"lr": (0.1, 0.3), "server_lr": (0.02, 0.03, 0.05), "alpha": (0.3, 0.5)},
+    ),
+    "localadam": (
+        {"lr": ADAPTIVE_RATES, "v_init": (1e-8, 1e-4, 1e-2)},
+        {"lr": (0.002, 0.003, 0.005), "v_init": (1e-10, 1e-8, 1e-6, 1e-5)},
+    ),
+    "fedlada": (
+        {"lr": (0.003, 0.01, 0.03), "alpha": (0.05, 0.1), "v_init": (1e-4, 1e-2)},
+        {"lr": (0.01, 0.03), "alpha": (0.1, 0.2, 0.3), "v_init": (1e-8, 1e-5)},
+    ),
 }
 BUDGET = 12
 
@@ -72,12 +100,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the table here too")
     parser.add_argument("--methods", default=",".join(GRIDS))
+    parser.add_argument("--grid", type=int, choices=(1, 2), default=1, help="the wide one, or the one around its best")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     tasks = [
-        (method, dict(zip(GRIDS[method], values, strict=True)))
+        (method, dict(zip(grid, values, strict=True)))
         for method in arguments.methods.split(",")
-        for values in itertools.product(*GRIDS[method].values())
+        for grid in [GRIDS[method][arguments.grid - 1]]
+        for values in itertools.product(*grid.values())
     ]
     assert all(sum(task[0] == method for task in tasks) == BUDGET for method in arguments.methods.split(","))
     start = time.time()
@@ -89,7 +119,8 @@ def main() -> None:
     lines = [
         f"# Hyper-parameters for the digits, {time.strftime('%Y-%m-%d')}",
         "",
-        f"`python benchmarks/tune_digits.py`: {BUDGET} configurations a method, {ROUNDS} rounds, seeds {SEEDS}, "
+        f"`python benchmarks/tune_digits.py --grid {arguments.grid}`: {BUDGET} configurations a method, "
+        f"{ROUNDS} rounds, seeds {SEEDS}, "
         f"torch {torch.__version__}, {platform.machine()}, {time.time() - start:.0f} s.",
         "Score: mean validation accuracy over all rounds. The best of each method is marked.",
         "",

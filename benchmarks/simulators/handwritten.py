@@ -42,7 +42,9 @@ def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
 def main() -> None:
     """Run the benchmark."""
     parser = task.argument_parser()
-    parser.add_argument("--native-kernels", action="store_true", help="without oneDNN, which is slow on some processors")
+    parser.add_argument(
+        "--native-kernels", action="store_true", help="without oneDNN, which is slow on some processors"
+    )
     args = parser.parse_args()
     task.set_threads(args.threads)
     torch.backends.mkldnn.enabled = not args.native_kernels

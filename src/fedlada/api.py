@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ def simulate(
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = False,
+    out: str | Path | None = None,
+    checkpoint_every: int = 10,
     seed: int = 0,
     device: str | torch.device = "auto",
     dtype: torch.dtype | None = None,
@@ -85,6 +88,8 @@ def simulate(
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
         progress: show a progress display.
+        out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
+        checkpoint_every: rounds between checkpoints.
         seed: fixes everything that is random.
         device: "auto" takes a GPU where there is one.
         dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
@@ -106,6 +111,10 @@ def simulate(
     test_samples = None if test is None else as_samples(test, place, precision)
     simulation = Simulation(engine, plan, test_samples, metrics=metrics, eval_every=eval_every)
     observers = [as_observer(callback) for callback in callbacks]
+    if out is not None:
+        from fedlada.runs.folder import RunFolder  # safetensors is not needed without it
+
+        observers.insert(0, RunFolder(out, checkpoint_every=checkpoint_every))
     if stop_at_accuracy is not None or stop_after_seconds is not None:
         observers.append(StopAt(stop_at_accuracy, stop_after_seconds))
     if progress:

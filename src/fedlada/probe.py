@@ -32,7 +32,7 @@ def check_fit(module: nn.Module, samples: Samples, loss: Loss | None, what: str)
             output = module(x)
         except Exception as error:
             raise ValueError(f"the model cannot take a batch of the {what} data ({_shape(x)}): {error}") from error
-        if loss is None:
+        if chosen in (F.cross_entropy, F.mse_loss):
             _check_default_loss(output, y, samples, what)
         try:
             value = chosen(output, y)

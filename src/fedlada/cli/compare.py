@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fedlada.api import resolve_device
 from fedlada.cli.flags import Words, all_hyper_parameters, build_experiment, experiment_flags
 from fedlada.cli.output import new_folder, print_table
 from fedlada.experiment import Experiment, hyper_parameters
@@ -53,6 +54,7 @@ def compare(
         for method in methods
         for seed in seeds
     }
+    resolve_device(experiments[methods[0], seeds[0]].device)
     all_jobs = [
         Job(f"{method}, seed {seed}", experiment.to_json(), folder / f"{method}-seed{seed}")
         for (method, seed), experiment in experiments.items()

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fedlada.api import resolve_device
 from fedlada.cli.flags import build_experiment, experiment_flags
 from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
@@ -90,6 +91,7 @@ def execute(
     **storing: Any,
 ) -> None:
     """Run an experiment in its folder, with progress, and say at the end where everything lies."""
+    resolve_device(experiment.device)
     keeper = RunFolder(folder, experiment.to_json(), **storing)
     callbacks: list[Callback] = [keeper]
     if tensorboard:

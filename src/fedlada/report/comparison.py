@@ -57,8 +57,8 @@ class Comparison:
             "-" if speed_up is None else f"{speed_up:.2f}x",
             _spread([_last(history) for history in seeds]),
             _spread([history.best() for history in seeds]),
-            f"{statistics.fmean((row['bytes_up'] + row['bytes_down']) / 1e6 for h in seeds for row in h):.3g}",
-            f"{statistics.fmean(row['seconds'] for h in seeds for row in h):.3g}",
+            _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
+            _mean([row["seconds"] for history in seeds for row in history]),
         ]
 
     def to_markdown(self) -> str:
@@ -95,6 +95,10 @@ def _rounds(rounds: Sequence[int | None]) -> str:
     if len(arrived) > 1:
         text += f" ± {statistics.stdev(arrived):.1f}"
     return text if len(arrived) == len(rounds) else f"{NEVER} ({len(arrived)} of {len(rounds)} arrived: {text})"
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{statistics.fmean(values):.3g}" if values else "-"
 
 
 def _spread(values: Sequence[float | None]) -> str:

@@ -9,6 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+
+class CannotWrite(OSError):
+    """The disk is full, or the like; what was written before is whole."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        super().__init__(f"{path} cannot be written ({reason}); what was saved before it is whole")
+
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside `path`, make it durable, then give it its name."""
@@ -17,6 +27,8 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
         write(beside)
         make_durable(beside)
         os.replace(beside, path)
+    except (OSError, SafetensorError) as error:
+        raise CannotWrite(path, error) from None
     finally:
         beside.unlink(missing_ok=True)
     make_durable(path.parent)

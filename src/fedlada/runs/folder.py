@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import sys
@@ -26,13 +27,14 @@ from fedlada.validation import count, positive
 class RunFolder(Observer):
     """Writes a run's folder and goes on from its newest whole checkpoint if there is one.
 
-    `config` is anything that JSON can hold; a folder that holds another configuration is refused.
+    `config` is anything that JSON can hold, by default what can be said of a simulation made from Python; a folder
+    that holds another configuration is refused.
     """
 
     def __init__(
         self,
         path: str | Path,
-        config: dict[str, Any],
+        config: dict[str, Any] | None = None,
         *,
         checkpoint_every: int = 10,
         checkpoint_minutes: float | None = None,
@@ -44,7 +46,7 @@ class RunFolder(Observer):
         if checkpoint_minutes is not None:
             positive("checkpoint_minutes", checkpoint_minutes)
         self.path = Path(path)
-        self.config: dict[str, Any] = json.loads(json.dumps(config))
+        self.config = config
         self.checkpoint_every = checkpoint_every
         self.checkpoint_seconds = None if checkpoint_minutes is None else 60 * checkpoint_minutes
         self.warn = warn
@@ -60,7 +62,8 @@ class RunFolder(Observer):
         return self.path / "metrics.jsonl"
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        self._open()
+        # Through JSON and back, so that it compares equal with what a file holds.
+        self._open(json.loads(json.dumps(self.config or describe(simulation))))
         try:
             self._resume(simulation)
         except BaseException:
@@ -100,7 +103,7 @@ class RunFolder(Observer):
         self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept))
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
-    def _open(self) -> None:
+    def _open(self, config: dict[str, Any]) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -115,22 +118,22 @@ class RunFolder(Observer):
             if self.metrics_path.exists():
                 self._lock.release()
                 raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
-            write_json(config_path, self.config)
+            write_json(config_path, config)
             return
         stored = json.loads(config_path.read_text())
         differing = [
             name
-            for name in sorted(set(stored) | set(self.config))
-            if stored.get(name) != self.config.get(name) and name not in FREE_TO_CHANGE
+            for name in sorted(set(stored) | set(config))
+            if stored.get(name) != config.get(name) and name not in FREE_TO_CHANGE
         ]
         if differing:
             self._lock.release()
             name = differing[0]
             raise ValueError(
-                f"{self.path} holds another run ({name} is {stored.get(name)!r} there and {self.config.get(name)!r} "
+                f"{self.path} holds another run ({name} is {stored.get(name)!r} there and {config.get(name)!r} "
                 "here): take another folder, or `fedlada resume` to go on with that one"
             )
-        write_json(config_path, self.config)
+        write_json(config_path, config)
 
     def _resume(self, simulation: Simulation) -> None:
         rows = read_rows(self.metrics_path)
@@ -157,6 +160,23 @@ class RunFolder(Observer):
 
 FREE_TO_CHANGE = {"rounds", "fedlada", "target", "stop_at_target", "device", "data_dir"}
 """What may differ when a run goes on: how far, where, and with which version; none of it changes earlier rounds."""
+
+
+def describe(simulation: Simulation) -> dict[str, Any]:
+    """What identifies a simulation made from Python: enough to refuse a folder that holds another one."""
+    plan = simulation.plan
+    clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
+    return {
+        "method": repr(simulation.engine.method),
+        "seed": plan.seed,
+        "clients": clients.hexdigest(),
+        "first_weights": hashlib.sha256(simulation.server.params.cpu().numpy().tobytes()).hexdigest(),
+        "cohorts": repr(plan.cohorts),
+        "work": repr(plan.work),
+        "rates": [plan.schedule(round) for round in (1, 2, 3, 10, 100)],
+        "weights": plan.weights,
+        "unreliable": repr(plan.unreliable),
+    }
 
 
 def export(model: nn.Module, path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from fedlada.history import Row
-from fedlada.runs.files import write_atomic
+from fedlada.runs.files import CannotWrite, write_atomic
 
 
 def to_line(row: Row) -> str:
@@ -44,8 +44,11 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 
 def append_row(path: Path, row: Row) -> None:
     """Add one line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(to_line(row))
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(to_line(row))
+    except OSError as error:
+        raise CannotWrite(path, error) from None
 
 
 def _write(path: Path, text: str) -> None:

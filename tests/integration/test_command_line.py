@@ -1,0 +1,263 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import fedlada as library
+from command_line import COMMAND, ENVIRONMENT, fedlada, rows
+from fedlada.cli import main
+from fedlada.models import mlp
+from fedlada.recipes import RECIPES
+
+QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One short run that several tests look at."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    done = fedlada("run", *QUICK, "--rounds", 5, "--target", 0.05, "--out", folder)
+    return folder, done
+
+
+def test_run_writes_its_folder(finished):
+    folder, done = finished
+    assert [row["round"] for row in rows(folder)] == [1, 2, 3, 4, 5]
+    needed = {"round", "lr", "train_loss", "drift", "bytes_up", "bytes_down", "test_loss", "test_accuracy"}
+    assert all(needed <= set(row) for row in rows(folder))
+    assert re.search(r"fedlada: 5 rounds, test accuracy 0\.\d{4}", done.stdout)
+    assert "target 0.05: reached in round 1" in done.stdout
+    assert f"in {folder}: config.json" in done.stdout
+    assert "round 5/5: training loss" in done.stderr
+    assert json.loads((folder / "config.json").read_text())["hyper"]["alpha"] > 0
+
+
+def test_a_stored_configuration_runs_again_to_the_same_bits(finished, tmp_path):
+    folder, _ = finished
+    fedlada("run", "--config", folder / "config.json", "--out", tmp_path / "again", "--quiet")
+    assert rows(tmp_path / "again") == rows(folder)
+    first, second = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_flags_override_a_stored_configuration(finished, tmp_path):
+    folder, _ = finished
+    fedlada("run", "--config", folder / "config.json", "--alpha", 0.7, "--rounds", 2, "--out", tmp_path / "new")
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["hyper"]["alpha"] == 0.7
+    assert config["rounds"] == 2
+    assert config["model"] == "mlp"
+
+
+def test_json_and_quiet(tmp_path):
+    done = fedlada("run", *QUICK, "--rounds", 2, "--json", "--out", tmp_path / "a")
+    summary = json.loads(done.stdout)
+    assert summary["rounds"] == 2
+    assert summary["folder"] == str(tmp_path / "a")
+    done = fedlada("run", *QUICK, "--rounds", 2, "--quiet", "--out", tmp_path / "b")
+    assert done.stdout == done.stderr == ""
+
+
+def test_a_run_without_a_folder_makes_one(tmp_path):
+    fedlada("run", *QUICK, "--rounds", 1, cwd=tmp_path)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.endswith("-fedlada-digits-seed0")
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_every_method_runs(method, tmp_path):
+    fedlada("run", "--method", method, *QUICK, "--rounds", 2, "--out", tmp_path / method)
+    assert len(rows(tmp_path / method)) == 2
+
+
+def test_load_run_and_export(finished, tmp_path):
+    folder, _ = finished
+    run = library.load_run(folder)
+    assert len(run.history) == 5
+    assert run.config["method"] == "fedlada"
+    assert run.experiment.rounds == 5
+    run.export(tmp_path / "weights.safetensors")
+    plain = mlp(10)
+    plain.load_state_dict(load_file(tmp_path / "weights.safetensors"))
+    x = torch.randn(3, 1, 8, 8)
+    assert torch.equal(plain(x), run.model(x))
+    assert run.best_model()(x).shape == (3, 10)
+
+
+def test_evaluate(finished):
+    folder, _ = finished
+    report = json.loads(fedlada("evaluate", folder, "--json").stdout)
+    assert report["test"]["accuracy"] == pytest.approx(rows(folder)[-1]["test_accuracy"])
+    assert set(report["per_class"]) == {str(digit) for digit in range(10)}
+    assert len(report["per_client"]) == 8
+    assert report["worst_client"]["accuracy"] == min(report["per_client"].values())
+    text = fedlada("evaluate", folder, "--best").stdout
+    assert "worst client" in text
+    assert "class 9" in text
+
+
+def test_compare(tmp_path):
+    arguments = ["compare", "--methods", "fedavg,fedlada", "--seeds", "0,1", *QUICK, "--rounds", 4, "--target", 0.05]
+    done = fedlada(*arguments, "--alpha", 0.2, "--out", tmp_path)
+    assert "[4/4]" in done.stderr
+    assert "1.0 ± 0.0" in done.stdout
+    assert "1.00x" in done.stdout
+    table = (tmp_path / "table.md").read_text()
+    assert table.count("\n") == 4
+    assert (tmp_path / "table.csv").read_text().count("\n") == 5
+    assert (tmp_path / "comparison.png").stat().st_size > 10_000
+    assert json.loads((tmp_path / "fedlada-seed1" / "config.json").read_text())["hyper"]["alpha"] == 0.2
+    again = fedlada(*arguments, "--alpha", 0.2, "--out", tmp_path, "--json")  # nothing is run twice
+    assert json.loads(again.stdout)["methods"]["fedavg"]["rounds_to_target"] == [1, 1]
+    never = fedlada(*arguments[:-1], 1.0, "--alpha", 0.2, "--out", tmp_path)
+    assert never.stdout.count("∞") >= 2
+
+
+def test_compare_equals_single_runs(tmp_path):
+    fedlada("compare", "--methods", "fedcm", "--seeds", "3", *QUICK, "--rounds", 3, "--out", tmp_path / "all")
+    fedlada("run", "--method", "fedcm", "--seed", 3, *QUICK, "--rounds", 3, "--out", tmp_path / "one")
+    assert rows(tmp_path / "all" / "fedcm-seed3") == rows(tmp_path / "one")
+
+
+def test_a_failed_run_is_exit_code_one_and_its_sentence(tmp_path):
+    common = [*QUICK, "--rounds", 3, "--lr", 1e38]
+    done = fedlada("run", "--method", "fedavg", *common, "--out", tmp_path / "one", code=1)
+    assert "the run has diverged, try a smaller learning rate" in done.stderr
+    done = fedlada("compare", "--methods", "fedavg", "--seeds", "0", *common, "--out", tmp_path / "many", code=1)
+    assert "fedavg, seed 0: round" in done.stderr
+
+
+def test_methods_and_data_show(tmp_path):
+    listed = json.loads(fedlada("methods", "--json").stdout)
+    assert [row["method"] for row in listed] == list(RECIPES)
+    assert (listed[-1]["down"], listed[-1]["up"]) == (3, 2)
+    table = fedlada("methods").stdout
+    assert max(len(line) for line in table.splitlines()) > 200  # a pipe does not cut it
+    assert "v_start=zero" in table
+    shown = fedlada("data", "show", "digits", "--num-clients", 12, "--out", tmp_path / "partition.png")
+    assert "1497 of 1497" in shown.stdout
+    assert (tmp_path / "partition.png").stat().st_size > 10_000
+    assert json.loads(fedlada("data", "show", "--json").stdout)["clients"] == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
+        (["run", "--methd", "fedavg"], "'--methd'.*'--method'"),
+        (["run", "--method", "fedlda"], "'fedlda' is not known; did you mean 'fedlada'?"),
+        (["run", "--method", "fedavg", "--alpha", "0.1"], "fedavg has no hyper-parameter 'alpha'; it has server_lr"),
+        (["run", "--alpha", "2"], r"alpha must be in \(0, 1\], got 2.0"),
+        (["run", "--alpha", "x"], "'x' is not a valid float"),
+        (["run", "--clip-norm", "x"], "'x' is neither a number nor 'none'"),
+        (["run", "--dataset", "digit"], "did you mean 'digits'?"),
+        (["run", "--model", "resnet"], "model must be one of cnn-gn, mlp, got 'resnet'"),
+        (["run", "--model", "nowhere:net"], "the model 'nowhere:net' cannot be imported"),
+        (["run", "--cohort-size", "60"], "cohort_size is 60, but there are only 50 clients"),
+        (["run", "--rounds", "0"], "rounds must be a whole number of at least 1"),
+        (["run", "--stop-at-target"], "stop_at_target needs a target"),
+        (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
+        (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),
+        (["compare", "--methods", "fedavg,fedlda"], "did you mean 'fedlada'?"),
+        (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyper-parameter 'alpha'"),
+        (["compare", "--seeds", "0,x"], "is not a list of numbers"),
+        (["compare", "--seeds", "0,0"], "names something twice"),
+        (["resume", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
+        (["evaluate", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
+        (["data", "shw"], "there is no command 'shw'; did you mean 'show'?"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_two(arguments, sentence, tmp_path, monkeypatch, capsys):
+    """In this process, because starting one for each sentence would take minutes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedlada", *arguments])
+    with pytest.raises(SystemExit) as exit:
+        main()
+    assert exit.value.code == 2
+    errors = capsys.readouterr().err
+    assert re.search(sentence, errors)
+    assert errors.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_in_a_process():
+    assert fedlada("run", "--alpha", "2", code=2).stderr == "fedlada: alpha must be in (0, 1], got 2.0\n"
+
+
+def test_help_teaches_with_an_example_that_runs(tmp_path):
+    """Every `fedlada ...` line of the help texts is run, shortened where it would take long."""
+    lines = []
+    for command in ("", "run", "resume", "compare", "evaluate", "methods", "data show", "completion"):
+        text = fedlada(*command.split(), "--help").stdout
+        lines += re.findall(r"^ +(fedlada .*)$", text, flags=re.MULTILINE)
+    assert len(lines) >= 9
+    # The first weights do not matter here, only that the line is right: fewer steps a round.
+    for line in lines:
+        words = line.split(" > ")[0].split()[1:]
+        if words[0] in ("run", "compare"):
+            words += [*QUICK, *(["--jobs", "1"] if words[0] == "compare" else [])]
+            words = ["6" if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
+        elif words[0] == "resume":
+            words = ["8" if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
+        fedlada(*words, cwd=tmp_path)
+
+
+def test_own_model_by_its_path(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\ndef tiny():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    fedlada("run", "--model", "nets:tiny", "--rounds", 1, "--out", "r", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert json.loads((tmp_path / "r" / "config.json").read_text())["model"] == "nets:tiny"
+
+
+def test_completion():
+    assert "_FEDLADA_COMPLETE=bash_complete" in fedlada("completion", "bash").stdout
+    done = fedlada(code=0, _FEDLADA_COMPLETE="bash_complete", COMP_WORDS="fedlada run --meth", COMP_CWORD="2")
+    assert "--method" in done.stdout
+
+
+def test_tensorboard(tmp_path):
+    fedlada("run", *QUICK, "--rounds", 2, "--tensorboard", "--out", tmp_path / "r")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "r" / "events"))
+    events.Reload()
+    assert [point.step for point in events.Scalars("test_accuracy")] == [1, 2]
+
+
+def test_version():
+    assert fedlada("--version").stdout == f"fedlada {library.__version__}\n"
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    """The run is stopped as soon as its first round is on disk, then goes on to the bits of a run never stopped."""
+    command = [*COMMAND, "run", *QUICK, "--rounds", "2000", "--out", str(tmp_path / "r")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        _wait_for_line(process, tmp_path / "r" / "metrics.jsonl")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"go on with: fedlada resume {tmp_path / 'r'}" in errors
+    done = len(rows(tmp_path / "r"))
+    assert 1 <= done < 2000
+    fedlada("resume", tmp_path / "r", "--rounds", done + 3, "--quiet")
+    fedlada("run", *QUICK, "--rounds", done + 3, "--out", tmp_path / "whole", "--quiet")
+    assert rows(tmp_path / "r") == rows(tmp_path / "whole")
+
+
+def _wait_for_line(process, path: Path) -> None:
+    """Until the file has a line, or the process has ended."""
+    while process.poll() is None:
+        if path.exists() and path.read_text().count("\n"):
+            return
+    raise AssertionError("the run ended before its first round")

@@ -1,0 +1,271 @@
+"""A run's folder when things go wrong: damage, strangers, full disks."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import fedlada as library
+from command_line import COMMAND, ENVIRONMENT, fedlada, rows
+from fedlada import recipes
+from fedlada.runs import Checkpoint, Checkpoints, DamagedCheckpoint, RunFolder
+from fedlada.state import named_tensors
+from method_table import METHODS
+from tasks import UNEQUAL, blobs, small_net
+
+QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2", "--checkpoint-every", "2"]
+
+
+@pytest.fixture
+def six_rounds(tmp_path):
+    folder = tmp_path / "run"
+    fedlada("run", "--method", "scaffold", *QUICK, "--rounds", 6, "--out", folder, "--quiet")
+    return folder
+
+
+def resumed_equals_whole(folder, tmp_path, rounds=8):
+    done = fedlada("resume", folder, "--rounds", rounds, "--checkpoint-every", 2, "--quiet")
+    whole = tmp_path / "whole"
+    fedlada("run", "--method", "scaffold", *QUICK, "--rounds", rounds, "--out", whole, "--quiet")
+    assert rows(folder) == rows(whole)
+    return done
+
+
+def test_the_last_two_checkpoints_and_the_best_are_kept(six_rounds):
+    checkpoints = six_rounds / "checkpoints"
+    assert sorted(path.name for path in checkpoints.glob("*.json")) == ["round-000004.json", "round-000006.json"]
+    manifest = json.loads((checkpoints / "round-000006.json").read_text())
+    other = json.loads((checkpoints / "round-000004.json").read_text())
+    on_disk = {path.name for path in checkpoints.glob("*.safetensors")}
+    assert on_disk == {"best.safetensors", *manifest["sha256"], *other["sha256"]}
+    assert {path.suffix for path in six_rounds.rglob("*") if path.is_file() and path.name != ".lock"} == {
+        ".json",
+        ".jsonl",
+        ".safetensors",
+    }
+
+
+def test_resuming_a_finished_run_changes_nothing(six_rounds):
+    before = {path: path.read_bytes() for path in six_rounds.rglob("*") if path.suffix in (".json", ".safetensors")}
+    lines = rows(six_rounds)
+    done = fedlada("resume", six_rounds)
+    assert "all 6 rounds were run" in done.stdout
+    assert rows(six_rounds) == lines
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_resuming_goes_on_further(six_rounds, tmp_path):
+    resumed_equals_whole(six_rounds, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("round-000006.json", lambda data: data[: len(data) // 2]),
+        ("round-000006.json", lambda _: b""),
+        ("round-000006.json", lambda _: b"[]"),
+        ("round-000006.safetensors", lambda data: data[:-7]),
+        ("round-000006.safetensors", lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:]),
+        ("round-000006.safetensors", lambda _: None),
+    ],
+    ids=["half a manifest", "empty manifest", "another manifest", "cut", "one bit", "missing"],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(six_rounds, tmp_path, name, damage):
+    path = six_rounds / "checkpoints" / name
+    data = damage(path.read_bytes())
+    path.unlink() if data is None else path.write_bytes(data)
+    done = resumed_equals_whole(six_rounds, tmp_path)
+    assert name in done.stderr
+    assert "the checkpoint before it is used" in done.stderr
+
+
+def test_when_all_checkpoints_are_damaged_the_run_starts_again(six_rounds, tmp_path):
+    for path in (six_rounds / "checkpoints").glob("round-*.safetensors"):
+        path.write_bytes(b"")
+    done = resumed_equals_whole(six_rounds, tmp_path)
+    assert done.stderr.count("the checkpoint before it is used") == 2
+
+
+def test_lost_metrics_are_noticed(six_rounds, tmp_path):
+    path = six_rounds / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:5]) + '{"round": 6, "lr"')
+    done = resumed_equals_whole(six_rounds, tmp_path)
+    assert "has no line for round 6" in done.stderr
+
+
+def test_another_run_is_not_overwritten(six_rounds):
+    before = rows(six_rounds)
+    done = fedlada("run", "--method", "fedavg", *QUICK, "--rounds", 6, "--out", six_rounds, code=2)
+    assert "holds another run (hyper is" in done.stderr
+    assert rows(six_rounds) == before
+
+
+def test_a_configuration_from_a_newer_version_is_refused(six_rounds):
+    path = six_rounds / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "format": 99, "fedlada": "9.0"}))
+    done = fedlada("resume", six_rounds, code=2)
+    assert "was written by fedlada 9.0, which is newer than this one: upgrade" in done.stderr
+    path.write_text(json.dumps({**config, "colour": "red"}))
+    assert "unknown field 'colour'" in fedlada("resume", six_rounds, code=2).stderr
+    path.write_text("{")
+    assert "config.json cannot be read" in fedlada("resume", six_rounds, code=2).stderr
+
+
+HOLD = """
+import sys
+from filelock import FileLock
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_processes_never_write_one_folder(six_rounds):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(six_rounds / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        done = fedlada("resume", six_rounds, "--rounds", 8, code=2)
+        assert "another process is writing the run folder" in done.stderr
+        holder.stdin.close()
+    fedlada("resume", six_rounds, "--rounds", 8, "--quiet")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = fedlada("run", *QUICK, "--rounds", 1, "--out", tmp_path / "file" / "run", code=2)
+    assert re_sentence(done.stderr).startswith("fedlada: the run folder")
+    assert "cannot be written: Not a directory" in done.stderr
+
+
+def re_sentence(text):
+    return text.splitlines()[-1]
+
+
+def test_a_disk_that_fills_up_loses_nothing(tmp_path):
+    """A limit on the size of files stands for the full disk: checkpoints no longer fit, the run ends in a sentence."""
+    folder = tmp_path / "run"
+    arguments = ["run", "--method", "scaffold", *QUICK, "--rounds", "8", "--out", str(folder), "--quiet"]
+    run = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, 15_000)),
+    )
+    assert run.returncode == 1
+    assert "cannot be written (" in run.stderr
+    assert "File too large" in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not list(folder.rglob("*.part"))
+    resumed_equals_whole(folder, tmp_path)
+
+
+# ---- from Python ----------------------------------------------------------------------------------------------
+
+
+def simulate(folder, rounds, **changes):
+    x, y = blobs()
+    values = {"method": recipes.scaffold(), "partition": UNEQUAL, "cohort_size": 2, "lr": 0.05, "test": (x, y)}
+    return library.simulate(small_net(), (x, y), rounds=rounds, out=folder, checkpoint_every=2, **{**values, **changes})
+
+
+def same_bits(first, second):
+    pairs = zip(named_tensors(first), named_tensors(second), strict=True)
+    return all(torch.equal(a, b) for (_, a), (_, b) in pairs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_python_runs_resume_too(name, tmp_path):
+    method = METHODS[name].method()
+    simulate(tmp_path / "a", 3, method=method)
+    resumed = simulate(tmp_path / "a", 7, method=method)
+    whole = simulate(tmp_path / "b", 7, method=method)
+    assert same_bits(resumed.server, whole.server)
+    assert len(resumed.history) == 7
+    assert resumed.history["train_loss"] == whole.history["train_loss"]
+    loaded = library.load_run(tmp_path / "a", small_net(seed=5))
+    for ours, theirs in zip(loaded.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_python_runs_refuse_another_run(tmp_path):
+    simulate(tmp_path, 2)
+    for changes, word in ({"seed": 3}, "seed"), ({"lr": 0.1}, "rates"), ({"method": recipes.fedavg()}, "method"):
+        with pytest.raises(ValueError, match=f"holds another run \\({word} is"):
+            simulate(tmp_path, 3, **changes)
+    with pytest.raises(ValueError, match="give load_run the model"):
+        library.load_run(tmp_path)
+    done = fedlada("resume", tmp_path, code=2)
+    assert "was made from Python: call simulate with the same arguments" in done.stderr
+
+
+def test_an_error_in_a_callback_saves_the_rounds_before_it(tmp_path):
+    def fail(_, row):
+        if row["round"] == 5:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        simulate(tmp_path / "a", 8, callbacks=[fail])
+    assert Checkpoints(tmp_path / "a" / "checkpoints").rounds()[0] == 5
+    assert same_bits(simulate(tmp_path / "a", 8).server, simulate(tmp_path / "b", 8).server)
+
+
+def test_checkpoints_by_time(tmp_path):
+    x, y = blobs()
+    keeper = RunFolder(tmp_path, checkpoint_every=1000, checkpoint_minutes=1e-9, keep=3)
+    library.simulate(small_net(), (x, y), rounds=4, callbacks=[keeper])
+    assert keeper.checkpoints.rounds() == [4, 3, 2]
+
+
+def test_only_changed_memories_are_written_again(tmp_path):
+    method = recipes.scaffold()
+    server = method.init(torch.randn(6))
+    kept = {client: method.init_kept(server.params) for client in range(3)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Checkpoint(1, server, kept))
+    kept[1] = method.init_kept(server.params)
+    checkpoints.save(Checkpoint(2, server, kept))
+    files = json.loads((tmp_path / "round-000002.json").read_text())["kept"]
+    assert {client: name.split("-round-")[1] for client, name in files.items()} == {
+        "0": "000001.safetensors",
+        "1": "000002.safetensors",
+        "2": "000001.safetensors",
+    }
+    loaded = Checkpoints(tmp_path).load(2, server, kept[0])
+    assert same_bits(loaded.server, server)
+    assert all(same_bits(loaded.kept[client], kept[client]) for client in kept)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_checkpoint_round_trip(name, tmp_path):
+    method = METHODS[name].method()
+    server = method.init(torch.randn(6, dtype=torch.float64))
+    kept = {4: method.init_kept(server.params)} if method.keeps_memory else {}
+    Checkpoints(tmp_path).save(Checkpoint(3, server, kept))
+    loaded = Checkpoints(tmp_path).load(
+        3, method.init(torch.zeros(6, dtype=torch.float64)), method.init_kept(server.params)
+    )
+    assert same_bits(loaded.server, server)
+    assert loaded.kept.keys() == kept.keys()
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    method = recipes.fedavg()
+    Checkpoints(tmp_path).save(Checkpoint(1, method.init(torch.zeros(6)), {}))
+    with pytest.raises(ValueError, match="belongs to another model or method"):
+        Checkpoints(tmp_path).load(1, method.init(torch.zeros(7)), method.init_kept(torch.zeros(7)))
+    with pytest.raises(DamagedCheckpoint, match=r"round-000009.json is damaged"):
+        Checkpoints(tmp_path).load(9, method.init(torch.zeros(6)), method.init_kept(torch.zeros(6)))

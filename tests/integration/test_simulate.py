@@ -1,0 +1,346 @@
+"""The Python API as a person would use it, and as they would misuse it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import fedlada
+from fedlada import recipes
+from fedlada.cohorts import Bernoulli, Scheduled, Unreliable
+from fedlada.data import IID, ByKey, Dirichlet
+from tasks import UNEQUAL, blobs, small_net
+
+X, Y = blobs(num_samples=300)
+
+
+def run(model=None, train=(X, Y), **changes):
+    values = {"test": (X, Y), "method": recipes.fedavg(), "rounds": 4, "lr": 0.1, "batch_size": 20}
+    return fedlada.simulate(model or small_net(), train, **{**values, **changes})
+
+
+def test_one_call_trains_a_model():
+    model = small_net()
+    before = [p.clone() for p in model.parameters()]
+    result = run(model, rounds=15)
+    assert len(result.history) == 15
+    assert result.history[-1]["test_accuracy"] > 0.8 > result.history[0]["test_accuracy"]
+    assert fedlada.evaluate(
+        result.model,
+        fedlada.data.as_samples((X, Y), torch.device("cpu"), torch.float32),
+        nn.functional.cross_entropy,
+    )["accuracy"] == pytest.approx(result.history[-1]["test_accuracy"])
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert result.stopped == "all 15 rounds were run"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (torch.from_numpy(X), torch.from_numpy(Y)),
+        (X.astype(np.float32), Y.astype(np.uint8)),
+        (X.tolist(), Y.tolist()),
+        TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+    ],
+    ids=["torch", "other dtypes", "lists", "dataset"],
+)
+def test_any_kind_of_data_gives_the_same_bits(data):
+    expected = run().server.params
+    assert torch.equal(run(train=data).server.params, expected)
+
+
+class FromDisk(Dataset):
+    """Reads a sample when it is asked for one, and counts how often."""
+
+    def __init__(self, path):
+        self.x = np.load(path, mmap_mode="r")
+        self.reads = 0
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return torch.from_numpy(np.array(self.x[index])), int(Y[index])
+
+
+def test_a_dataset_is_read_only_as_needed(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    dataset = FromDisk(tmp_path / "x.npy")
+    result = run(train=dataset, test=None, rounds=2, cohort_size=2, partition=IID(num_clients=10))
+    assert dataset.reads < 2 * 2 * 30 + 10
+    expected = run(test=None, rounds=2, cohort_size=2, partition=IID(num_clients=10))
+    assert torch.equal(result.server.params, expected.server.params)
+
+
+def test_a_partition_by_class_of_a_dataset_uses_its_labels():
+    by_class = Dirichlet(num_clients=5, concentration=0.3)
+    dataset = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    assert torch.equal(run(train=dataset, partition=by_class).server.params, run(partition=by_class).server.params)
+
+
+def test_regression_and_own_loss_and_own_metrics():
+    target = (X @ np.array([1.0, -2.0, 0.5, 0.0]))[:, None]
+    result = fedlada.simulate(
+        nn.Linear(4, 1),
+        (X, target),
+        test=(X, target),
+        method="fedavg",
+        loss=nn.functional.smooth_l1_loss,
+        metrics={"worst": lambda out, y: float((out - y).abs().max())},
+        rounds=30,
+        lr=0.1,
+    )
+    assert "test_accuracy" not in result.history[-1]
+    assert result.history[-1]["test_worst"] < 0.5 < result.history[0]["test_worst"]
+    assert run(nn.Linear(4, 1), (X, target), test=None).history[-1]["train_loss"] < 5
+
+
+def test_a_model_factory_is_seeded():
+    def factory():
+        return nn.Linear(4, 3)
+
+    first, second, other = (run(factory, rounds=1, seed=seed).server.params for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_adapters_on_a_frozen_model():
+    model = nn.Sequential(small_net(), nn.Linear(3, 3))
+    model[0].requires_grad_(False)
+    result = run(model)
+    assert result.server.params.numel() == 12
+    assert result.history[0]["bytes_down"] == 12 * 4 * 10
+    for name, parameter in result.model.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name)) == name.startswith("0.")
+
+
+def test_natural_clients_and_weights_by_examples():
+    keys = [f"user {i}" for i in np.minimum(np.arange(300) // 20, 7)]
+    result = run(partition=ByKey(keys=keys), weights="examples")
+    uniform = run(partition=ByKey(keys=keys))
+    assert result.history[0]["clients"] == list(range(8))
+    assert not torch.equal(result.server.params, uniform.server.params)
+
+
+def test_callbacks_observers_and_stopping():
+    seen = []
+
+    class Watcher(fedlada.Observer):
+        def on_start(self, simulation, num_rounds):
+            seen.append(("start", num_rounds))
+
+        def on_round(self, simulation, row):
+            row["mine"] = 2 * row["round"]
+
+        def on_end(self, simulation):
+            seen.append(("end", simulation.round))
+
+    def stop_after_three(simulation, row):
+        if row["round"] == 3:
+            simulation.stop("three is enough")
+
+    result = run(rounds=10, callbacks=[Watcher(), stop_after_three])
+    assert seen == [("start", 10), ("end", 3)]
+    assert result.stopped == "three is enough"
+    assert result.history["mine"] == [2, 4, 6]
+    assert len(run(rounds=50, stop_at_accuracy=0.8).history) < 50
+    assert len(run(rounds=50, stop_after_seconds=0.0).history) == 1
+
+
+def test_evaluation_every_few_rounds_and_always_at_the_end():
+    history = run(rounds=5, eval_every=2).history
+    assert [value is not None for value in history["test_accuracy"]] == [False, True, False, True, True]
+    assert history.measured("test_accuracy")[0] == [2, 4, 5]
+
+
+def test_history():
+    history = run(rounds=6).history
+    assert history.rounds_to(0.0) == 1
+    assert history.rounds_to(1.1) is None
+    assert history.best() == max(history["test_accuracy"])
+    assert len(history[2:4]) == 2
+    frame = history.to_pandas()
+    assert frame.index.tolist() == [1, 2, 3, 4, 5, 6]
+    assert frame["train_loss"].tolist() == history["train_loss"]
+    with pytest.raises(KeyError, match="has no column 'accuracy'; it has"):
+        history["accuracy"]
+
+
+def test_plot(tmp_path):
+    run().plot().savefig(tmp_path / "run.png")
+    run(test=None).plot().savefig(tmp_path / "loss.png")
+    assert (tmp_path / "run.png").stat().st_size > 5000
+
+
+def test_drift_is_the_papers_consistency():
+    """mean_i ||x_{i,K} - x^{t+1}||^2, measured directly on a first round."""
+    uploads = []
+
+    class Spy(fedlada.LocalTransform):
+        def apply(self, update, local, step):
+            return update, local
+
+        def finish(self, local, run, step):
+            uploads.append(run.delta)
+            return {}, step.kept
+
+    method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
+    simulated = run(method=method, partition=UNEQUAL, rounds=1)
+    start = torch.cat([p.detach().reshape(-1) for p in small_net().parameters()])
+    drift = np.mean([float(((start - delta) - simulated.server.params).square().sum()) for delta in uploads])
+    assert simulated.history[0]["drift"] == pytest.approx(drift, rel=1e-4)
+
+
+# ---- bad things ------------------------------------------------------------------------------------------------
+
+
+class Poisoned(nn.Module):
+    """Gives NaN whenever a batch holds the marked sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = small_net()
+
+    def forward(self, x):
+        return self.inner(x) * torch.where((x[:, 0] == 77).any(), torch.nan, 1.0)
+
+
+def poisoned_data(rows):
+    x = X.copy()
+    x[rows, 0] = 77
+    return x, Y
+
+
+def test_a_client_with_nan_is_left_out_counted_and_its_memory_rolls_back():
+    partition = [range(0, 100), range(100, 200), range(200, 300)]
+    kept_after = {}
+
+    def watch(simulation, row):
+        kept_after[row["round"]] = set(simulation.kept)
+
+    result = run(
+        Poisoned(),
+        poisoned_data([150]),
+        test=None,
+        method=recipes.scaffold(),
+        partition=partition,
+        callbacks=[watch],
+    )
+    assert result.history["refused"] == [[1]] * 4
+    assert result.history["clients"] == [[0, 2]] * 4
+    assert kept_after[4] == {0, 2}
+    healthy = run(
+        Poisoned(),
+        test=None,
+        method=recipes.scaffold(),
+        partition=partition,
+        cohorts=Scheduled([[0, 2]]),
+    )
+    assert torch.equal(result.server.params, healthy.server.params)
+
+
+def test_when_all_are_nan_the_run_stops_with_a_sentence_and_nothing_is_lost():
+    with pytest.raises(fedlada.TrainingDiverged, match=r"round 1: the updates of all 10 clients were NaN") as caught:
+        run(Poisoned(), poisoned_data(slice(None)), test=None)
+    assert torch.equal(caught.value.result.server.params, run(Poisoned(), test=None, lr=1e-30).server.params)
+
+
+def test_a_rate_that_is_far_too_large_ends_in_the_same_sentence():
+    with pytest.raises(fedlada.TrainingDiverged, match="try a smaller learning rate than 1e\\+30"):
+        run(nn.Linear(4, 1), (X, X[:, :1]), test=None, lr=1e30, rounds=30)
+
+
+def test_empty_cohorts_and_lost_clients_skip_the_round():
+    result = run(cohorts=Bernoulli(0.0))
+    assert result.history["train_loss"] == [None] * 4
+    assert result.history["drift"] == [None] * 4
+    assert result.history["bytes_up"] == [0] * 4
+    result = run(unreliable=Unreliable(dropout=1.0))
+    assert result.history["lost"] == [list(range(10))] * 4
+    assert result.history[0]["bytes_down"] > 0 == result.history[0]["bytes_up"]
+
+
+def test_some_lost_clients_are_reported():
+    history = run(unreliable=Unreliable(dropout=0.3), rounds=10).history
+    assert 0 < sum(len(lost) for lost in history["lost"]) < 100
+    assert all(sorted(row["clients"] + row["lost"]) == list(range(10)) for row in history)
+
+
+def test_a_round_with_rate_zero_is_skipped():
+    result = run(lr=lambda round: 0.1 if round % 2 else 0.0)
+    assert [loss is None for loss in result.history["train_loss"]] == [False, True, False, True]
+
+
+class Counting(nn.Module):
+    """Changes a buffer in its forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = small_net()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.inner(x)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"train": (X, Y[:-1])}, r"x and y must have one row per sample, got shapes \(300, 4\) and \(299,\)"),
+        ({"train": (X[:0], Y[:0])}, "there are no samples"),
+        ({"train": X}, r"data must be an \(x, y\) pair of arrays or a torch Dataset, got ndarray"),
+        ({"train": (X, Y, Y)}, "got tuple of 3 items"),
+        ({"train": (X, ["a"] * 300)}, "y cannot be read as an array of numbers"),
+        ({"train": (np.where(X > 2, np.nan, X), Y)}, r"x holds a NaN or an infinity in row \d+"),
+        ({"train": (X[:, :3], Y)}, r"the model cannot take a batch of the training data \(float32 of shape \(2, 3\)\)"),
+        ({"train": (X, Y + 1)}, r"training labels must be in 0..2 for a model with 3 outputs, got 1..3"),
+        ({"test": (X, Y - 1)}, r"test labels must be in 0..2 for a model with 3 outputs, got -1..1"),
+        ({"train": (X, X[:, 0])}, r"outputs .* and training targets .* must have the same shape"),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, "the loss must give one number for a batch"),
+        ({"loss": lambda out, y: out @ y}, "the loss cannot compare outputs"),
+        ({"model": Counting()}, "the forward pass changes the buffer 'calls'"),
+        ({"model": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))}, "keeps running statistics"),
+        ({"model": lambda: 3}, "model must be an nn.Module or a function that makes one, got int"),
+        ({"train": Stream()}, "the dataset must be map-style"),
+        ({"method": "fedlda"}, "method must be one of fedavg, .*, got 'fedlda'"),
+        ({"device": "cuda:77"}, "device 'cuda:77' cannot be used here"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+        ({"dtype": torch.float16}, "dtype must be torch.float32 or torch.float64"),
+        ({"cohort_size": 11}, "cohort_size is 11, but there are only 10 clients"),
+        ({"cohort_size": 2, "cohorts": Bernoulli(0.5)}, "give cohort_size or cohorts, not both"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
+        ({"lr": -1.0}, "lr must be positive"),
+        ({"weights": "size"}, "weights must be one of uniform, examples"),
+        ({"eval_every": 0}, "eval_every must be a whole number"),
+        ({"partition": [[0, 300]]}, "client 0 has sample numbers outside 0..299"),
+    ],
+)
+def test_what_does_not_fit_is_said_at_construction(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(arguments.pop("model", None), arguments.pop("train", (X, Y)), **arguments)
+
+
+def test_memory_does_not_grow_with_rounds():
+    """Only what a method must keep: nothing for FedLADA, one memory a client for SCAFFOLD; and no tensor besides."""
+    import gc
+
+    def living(simulation, row):
+        if row["round"] in (3, 12):
+            gc.collect()
+            row["living"] = sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
+            row["kept"] = len(simulation.kept)
+
+    for method, kept in ((recipes.fedlada(), 0), (recipes.scaffold(), 10)):
+        history = run(method=method, rounds=12, test=None, lr=0.01, callbacks=[living]).history
+        assert history[2]["living"] == history[11]["living"]
+        assert history[11]["kept"] == kept
