@@ -73,4 +73,4 @@ def test_simulation_equals_reference(name):
     problem = SoftmaxRegression(x0, plan, 12)
     assert len({K for spec in problem.rounds for K in spec.steps.values()}) > 3
     expected = METHODS[name].reference(problem, **hyper)[-1]
-    np.testing.assert_allclose(result.server.params.numpy(), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(result.server.params.cpu().numpy(), expected, rtol=1e-10, atol=1e-12)

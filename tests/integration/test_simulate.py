@@ -185,13 +185,13 @@ def test_drift_is_the_papers_consistency():
             return update, local
 
         def finish(self, local, run, step):
-            uploads.append(run.delta)
+            uploads.append(run.delta.cpu())
             return {}, step.kept
 
     method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
     simulated = run(method=method, partition=UNEQUAL, rounds=1)
     start = torch.cat([p.detach().reshape(-1) for p in small_net().parameters()])
-    drift = np.mean([float(((start - delta) - simulated.server.params).square().sum()) for delta in uploads])
+    drift = np.mean([float(((start - delta) - simulated.server.params.cpu()).square().sum()) for delta in uploads])
     assert simulated.history[0]["drift"] == pytest.approx(drift, rel=1e-4)
 
 

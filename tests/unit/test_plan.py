@@ -118,7 +118,7 @@ def test_a_bad_rate_is_refused(bad):
 
 
 def test_schedules():
-    assert [schedules.Constant(0.1)(round) for round in (1, 9)] == [0.1, 0.1]
+    assert [schedules.Constant(0.1)(t) for t in (1, 9)] == [0.1, 0.1]
     assert schedules.Exponential(0.1, 0.5)(1) == 0.1
     assert schedules.Exponential(0.1, 0.5)(3) == pytest.approx(0.025)
     cosine = schedules.Cosine(0.1, 5, final=0.02)
