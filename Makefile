@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
+# Python 3.12 from the path, or where pyenv keeps it without putting it there.
+OLDEST_PYTHON ?= $(firstword $(shell python3.12 -c 'print("python3.12")' 2>/dev/null) $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
 STAMP := $(VENV)/.installed
 export MPLBACKEND := Agg
 
@@ -26,7 +28,7 @@ test: $(STAMP) ## run the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-oldest: ## run it with the oldest torch and the other Python that we support
-	$(MAKE) test PYTHON=python3.12 VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+	$(MAKE) test PYTHON=$(OLDEST_PYTHON) VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
 lint: $(STAMP) ## check style
 	$(BIN)/ruff check .
