@@ -22,7 +22,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 setup: $(STAMP) ## make the virtual environment with everything in it
 
 demo: $(STAMP) ## compare FedLADA with FedAvg, FedCM and LocalAdam on digits: a table and a picture
-	$(BIN)/fedlada compare --methods fedavg,fedcm,localadam,fedlada --seeds 0,1,2 --dataset digits --out runs/demo
+	$(BIN)/fedlada compare --methods fedavg,fedcm,localadam,fedlada --seeds 0,1,2 --dataset digits \
+		--rounds 80 --target 0.95 --out runs/demo
 
 test: $(STAMP) ## run the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal

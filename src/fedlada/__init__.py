@@ -6,10 +6,8 @@ result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.r
 result.model, result.history, result.plot()
 """
 
-from typing import TYPE_CHECKING, Any
-
 from fedlada import cohorts, data, engines, local, models, recipes, schedules, server
-from fedlada.api import simulate
+from fedlada.api import load_run, simulate
 from fedlada.cohorts import Unreliable
 from fedlada.evaluation import evaluate
 from fedlada.history import History, Result
@@ -21,9 +19,6 @@ from fedlada.server import ServerOptimizer
 from fedlada.simulation import Simulation, TrainingDiverged
 from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
 from fedlada.torch_optimizer import LocalOptimizer
-
-if TYPE_CHECKING:
-    from fedlada.runs import load_run
 
 __version__ = "0.1.0"
 
@@ -60,11 +55,3 @@ __all__ = [
     "server",
     "simulate",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "load_run":  # needs safetensors, which simulating does not
-        from fedlada.runs import load_run
-
-        return load_run
-    raise AttributeError(f"module 'fedlada' has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from fedlada.recipes import RECIPES
 from fedlada.schedules import Schedule, as_schedule
 from fedlada.simulation import Simulation
 from fedlada.validation import one_of
+
+if TYPE_CHECKING:
+    from fedlada.runs.load import StoredRun
 
 Model = nn.Module | Callable[[], nn.Module]
 
@@ -123,6 +126,16 @@ def simulate(
         observers.append(live_or_plain(engine.method.name))
     simulation.run(rounds, observers)
     return simulation.result()
+
+
+def load_run(path: str | Path, model: Model | None = None) -> StoredRun:
+    """Open a run's folder: its configuration, history and model.
+
+    `model` is needed only for runs made from Python with a model of their own.
+    """
+    from fedlada.runs.load import open_run  # safetensors is not needed to simulate
+
+    return open_run(path, model)
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

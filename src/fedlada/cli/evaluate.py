@@ -16,7 +16,7 @@ from fedlada.data.samples import as_samples
 from fedlada.evaluation import evaluate as measure
 from fedlada.evaluation import predictions
 from fedlada.experiment import DTYPES
-from fedlada.runs.load import load_run
+from fedlada.runs.load import open_run
 
 
 @click.command()
@@ -33,7 +33,7 @@ def evaluate(folder: Path, best: bool, device: str, data_dir: str | None, as_jso
       fedlada run --rounds 20 --out runs/first
       fedlada evaluate runs/first
     """
-    stored = load_run(folder)
+    stored = open_run(folder)
     experiment = stored.experiment
     source = (
         experiment if data_dir is None else experiment.from_json({**stored.config, "data_dir": data_dir})

@@ -2,6 +2,6 @@
 
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.folder import RunFolder, export
-from fedlada.runs.load import StoredRun, load_run
+from fedlada.runs.load import StoredRun, open_run
 
-__all__ = ["Checkpoint", "Checkpoints", "DamagedCheckpoint", "RunFolder", "StoredRun", "export", "load_run"]
+__all__ = ["Checkpoint", "Checkpoints", "DamagedCheckpoint", "RunFolder", "StoredRun", "export", "open_run"]

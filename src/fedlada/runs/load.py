@@ -48,7 +48,7 @@ class StoredRun:
         export(self.model, Path(path))
 
 
-def load_run(path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None) -> StoredRun:
+def open_run(path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None) -> StoredRun:
     """Open a run's folder; `model` is needed only for runs that were made from Python with a model of their own."""
     folder = Path(path)
     config = read_config(folder)
