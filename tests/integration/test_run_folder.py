@@ -101,7 +101,7 @@ def test_lost_metrics_are_noticed(six_rounds, tmp_path):
 def test_another_run_is_not_overwritten(six_rounds):
     before = rows(six_rounds)
     done = fedlada("run", "--method", "fedavg", *QUICK, "--rounds", 6, "--out", six_rounds, code=2)
-    assert "holds another run (hyper is" in done.stderr
+    assert "holds another run (correction is 1.0 there and None here)" in done.stderr
     assert rows(six_rounds) == before
 
 

@@ -52,7 +52,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
 
     \b
     Example:
-      fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/first
+      fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/alpha
     """
     storing = _take_storing(flags)
     experiment = build_experiment(flags)

@@ -121,17 +121,12 @@ class RunFolder(Observer):
             write_json(config_path, config)
             return
         stored = json.loads(config_path.read_text())
-        differing = [
-            name
-            for name in sorted(set(stored) | set(config))
-            if stored.get(name) != config.get(name) and name not in FREE_TO_CHANGE
-        ]
-        if differing:
+        difference = first_difference(stored, config)
+        if difference:
             self._lock.release()
-            name = differing[0]
             raise ValueError(
-                f"{self.path} holds another run ({name} is {stored.get(name)!r} there and {config.get(name)!r} "
-                "here): take another folder, or `fedlada resume` to go on with that one"
+                f"{self.path} holds another run ({difference}): take another folder, or `fedlada resume` to go on "
+                "with that one"
             )
         write_json(config_path, config)
 
@@ -160,6 +155,18 @@ class RunFolder(Observer):
 
 FREE_TO_CHANGE = {"rounds", "fedlada", "target", "stop_at_target", "device", "data_dir"}
 """What may differ when a run goes on: how far, where, and with which version; none of it changes earlier rounds."""
+
+
+def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
+    """Where two configurations differ, in words; empty where they do not."""
+    for name in sorted(set(stored) | set(config)):
+        there, here = stored.get(name), config.get(name)
+        if there == here or name in FREE_TO_CHANGE:
+            continue
+        if isinstance(there, dict) and isinstance(here, dict):
+            return first_difference(there, here)
+        return f"{name} is {there!r} there and {here!r} here"
+    return ""
 
 
 def describe(simulation: Simulation) -> dict[str, Any]:
