@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,10 @@ from fedlada.randomness import Ints, torch_seed
 from fedlada.recipes import RECIPES
 from fedlada.schedules import Schedule, as_schedule
 from fedlada.simulation import Simulation
-from fedlada.validation import one_of
+from fedlada.validation import one_of, probability, whole_number
 
 if TYPE_CHECKING:
+    from fedlada.runs.folder import RunFolder
     from fedlada.runs.load import StoredRun
 
 Model = nn.Module | Callable[[], nn.Module]
@@ -39,12 +40,12 @@ def simulate(
     *,
     method: FederatedMethod | str = "fedlada",
     test: Any = None,
-    partition: Partition | Sequence[Sequence[int]] | None = None,
+    partition: Partition | Iterable[Iterable[int]] | None = None,
     rounds: int = 100,
     cohort_size: int | None = None,
     cohorts: Cohorts | None = None,
     batch_size: int = 50,
-    local_epochs: int = 1,
+    local_epochs: int | None = None,
     local_steps: int | None = None,
     lr: float | Schedule = 0.01,
     lr_decay: float = 1.0,
@@ -57,9 +58,10 @@ def simulate(
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = False,
-    out: str | Path | None = None,
+    out: str | Path | RunFolder | None = None,
     checkpoint_every: int = 10,
     seed: int = 0,
+    engine: str = "auto",
     device: str | torch.device = "auto",
     dtype: torch.dtype | None = None,
 ) -> Result:
@@ -73,12 +75,13 @@ def simulate(
         method: a method from `fedlada.recipes`, or the name of one for its default hyper-parameters.
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
-            `ByKey`), or the sample numbers of each client. By default ten equal clients, IID.
+            `ByKey`), or the sample numbers of each client (a list, or a dict by client). By default ten equal
+            clients, IID.
         rounds: how many rounds to run.
         cohort_size: clients per round, drawn without replacement; by default all.
         cohorts: another way of drawing them, from `fedlada.cohorts`.
         batch_size: samples per local step; a client with fewer makes smaller batches.
-        local_epochs: passes over a client's data per round.
+        local_epochs: passes over a client's data per round; by default one.
         local_steps: local steps per round, instead of epochs.
         lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`).
         lr_decay: factor on `lr` after each round.
@@ -94,38 +97,51 @@ def simulate(
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
         checkpoint_every: rounds between checkpoints.
         seed: fixes everything that is random.
+        engine: what runs the clients; "sequential" (what "auto" takes) is one after another.
         device: "auto" takes a GPU where there is one.
         dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
     """
+    one_of("engine", engine, ("auto", "sequential"))
+    if local_epochs is not None and local_steps is not None:
+        raise ValueError("give local_epochs or local_steps, not both")
+    if stop_at_accuracy is not None:
+        probability("stop_at_accuracy", stop_at_accuracy)
+        if test is None:
+            raise ValueError("stop_at_accuracy needs test data")
+    seed = whole_number("seed", seed)
     place = resolve_device(device)
     network = _resolve_model(model, seed, dtype)
     precision = dtype or next(iter(trainable(network).values())).dtype
     train_samples = as_samples(train, place, precision)
-    engine = SequentialEngine(network, resolve_method(method), train_samples, loss, device=place, dtype=dtype)
+    runner = SequentialEngine(network, resolve_method(method), train_samples, loss, device=place, dtype=dtype)
     plan = Plan(
         clients=_clients(partition, train_samples, seed),
         cohorts=_cohorts(cohorts, cohort_size),
-        work=LocalWork(batch_size=batch_size, epochs=local_epochs, steps=local_steps),
+        work=LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps),
         schedule=as_schedule(lr, lr_decay),
         seed=seed,
         weights=weights,
         unreliable=unreliable or Unreliable(),
     )
     test_samples = None if test is None else as_samples(test, place, precision)
-    simulation = Simulation(engine, plan, test_samples, metrics=metrics, eval_every=eval_every)
+    simulation = Simulation(runner, plan, test_samples, metrics=metrics, eval_every=eval_every)
     observers = [as_observer(callback) for callback in callbacks]
-    if out is not None:
-        from fedlada.runs.folder import RunFolder  # safetensors is not needed without it
-
-        observers.insert(0, RunFolder(out, checkpoint_every=checkpoint_every))
     if stop_at_accuracy is not None or stop_after_seconds is not None:
         observers.append(StopAt(stop_at_accuracy, stop_after_seconds))
     if progress:
         from fedlada.progress import live_or_plain  # rich is not needed without it
 
-        observers.append(live_or_plain(engine.method.name))
-    simulation.run(rounds, observers)
+        observers.append(live_or_plain(runner.method.name))
+    simulation.run(rounds, observers, folder=_folder(out, checkpoint_every))
     return simulation.result()
+
+
+def _folder(out: str | Path | RunFolder | None, checkpoint_every: int) -> RunFolder | None:
+    if out is None:
+        return None
+    from fedlada.runs.folder import RunFolder  # safetensors is not needed without it
+
+    return out if isinstance(out, RunFolder) else RunFolder(out, checkpoint_every=checkpoint_every)
 
 
 def load_run(path: str | Path, model: Model | None = None) -> StoredRun:
@@ -166,16 +182,21 @@ def _resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Mod
         return model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "first weights"))
-        made = model()
+        try:
+            made = model()
+        except Exception as error:
+            raise ValueError(f"the model could not be made: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"model must be an nn.Module or a function that makes one, got {type(made).__name__}")
     return made
 
 
-def _clients(partition: Partition | Sequence[Sequence[int]] | None, samples: Samples, seed: int) -> list[Ints]:
+def _clients(partition: Partition | Iterable[Iterable[int]] | None, samples: Samples, seed: int) -> list[Ints]:
     if partition is None:
         partition = IID(num_clients=min(10, len(samples)))
     elif not isinstance(partition, Partition):
+        if not isinstance(partition, Iterable):
+            raise ValueError(f"partition must come from fedlada.data or list each client's samples, got {partition!r}")
         partition = Given(indices=partition)
     # Only partitions by class look at the labels: a large dataset is not read for the others.
     labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))

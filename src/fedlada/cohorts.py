@@ -21,6 +21,10 @@ class Cohorts(ABC):
     def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
         """The clients that are asked in this round."""
 
+    def check(self, num_clients: int) -> None:
+        """Refuse what could never be drawn, before the first round."""
+        self.draw(num_clients, 0, 1)
+
 
 @dataclass(frozen=True)
 class Everyone(Cohorts):
@@ -65,14 +69,18 @@ class Scheduled(Cohorts):
     rounds: Sequence[Sequence[int]]
 
     def __post_init__(self) -> None:
-        if not self.rounds:
+        if len(self.rounds) == 0:
             raise ValueError("the schedule of cohorts is empty")
 
     def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
-        cohort = sorted(set(self.rounds[(round - 1) % len(self.rounds)]))
+        cohort = sorted({int(client) for client in self.rounds[(round - 1) % len(self.rounds)]})
         if cohort and not 0 <= cohort[0] <= cohort[-1] < num_clients:
             raise ValueError(f"the cohort of round {round} names clients outside 0..{num_clients - 1}: {cohort}")
         return cohort
+
+    def check(self, num_clients: int) -> None:
+        for round in range(1, len(self.rounds) + 1):
+            self.draw(num_clients, 0, round)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import Samples, as_samples
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Tensor, Tensor], float]
@@ -18,13 +18,18 @@ Metric = Callable[[Tensor, Tensor], float]
 
 def evaluate(
     module: nn.Module,
-    samples: Samples,
+    samples: Any,
     loss: Loss,
     *,
     metrics: Mapping[str, Metric] | None = None,
     batch_size: int = 1000,
 ) -> dict[str, float]:
-    """Mean loss, accuracy where the targets are classes, and the given metrics, in batches that fit in memory."""
+    """Mean loss, accuracy where the targets are classes, and the given metrics, in batches that fit in memory.
+
+    `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`.
+    """
+    first = next(module.parameters())
+    samples = as_samples(samples, first.device, first.dtype)
     was_training = module.training
     module.eval()
     total_loss, correct, is_classification = 0.0, 0, False

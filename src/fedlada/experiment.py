@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import sys
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -25,6 +28,9 @@ from fedlada.observers import Callback
 from fedlada.presets import preset
 from fedlada.recipes import RECIPES
 from fedlada.validation import count, one_of, positive, probability
+
+if TYPE_CHECKING:
+    from fedlada.runs.folder import RunFolder
 
 CONFIG_FORMAT = 1
 """Raised when a stored configuration can no longer be read by an older version."""
@@ -73,8 +79,13 @@ class Experiment:
     engine: str = _flag("auto", "what runs the clients", ("auto", "sequential"))
     messages: str = _flag("float32", "how vectors are encoded on their way", ("float32",))
     dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
+    checkpoint_every: int = _flag(10, "rounds between checkpoints")
+    checkpoint_minutes: float | None = _flag(None, "also save when so many minutes have passed")
+    keep: int = _flag(2, "how many checkpoints to keep")
+    tensorboard: bool = _flag(False, "write TensorBoard events into the run's folder")
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for one in fields(self):
             if one.metadata.get("choices"):
                 one_of(one.name, getattr(self, one.name), one.metadata["choices"])
@@ -90,6 +101,8 @@ class Experiment:
             probability("target", self.target)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
+        if self.partition == "pathological" and self.size_spread != 0:
+            raise ValueError("size_spread has no effect on a pathological partition: leave it out")
         self.build_method()
         positive("lr", self.resolved().lr)
         self.build_partition()
@@ -143,8 +156,10 @@ class Experiment:
             return factory
         return partial(factory, source.num_classes, input_shape=source.input_shape)
 
-    def run(self, callbacks: Sequence[Callback] = (), source: Source | None = None) -> Result:
-        """Run it."""
+    def run(
+        self, callbacks: Sequence[Callback] = (), source: Source | None = None, out: str | Path | None = None
+    ) -> Result:
+        """Run it; `out` is the run's folder, where a run that is found goes on."""
         full = self.resolved()
         source = source or full.load_data()
         assert full.lr is not None
@@ -158,7 +173,7 @@ class Experiment:
             rounds=full.rounds,
             cohorts=full.build_cohorts(),
             batch_size=full.batch_size,
-            local_epochs=full.local_epochs,
+            local_epochs=full.local_epochs if full.local_steps is None else None,
             local_steps=full.local_steps,
             lr=full.lr,
             lr_decay=full.lr_decay,
@@ -166,11 +181,33 @@ class Experiment:
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             eval_every=full.eval_every,
             stop_at_accuracy=full.target if full.stop_at_target else None,
-            callbacks=callbacks,
+            callbacks=[*callbacks, *self._trackers(out)],
+            out=None if out is None else self.folder(out),
+            engine=full.engine,
             seed=full.seed,
             device=full.device,
             dtype=DTYPES[full.dtype],
         )
+
+    def folder(self, path: str | Path) -> RunFolder:
+        """The folder of this run."""
+        from fedlada.runs.folder import RunFolder
+
+        return RunFolder(
+            path,
+            self.to_json(),
+            checkpoint_every=self.checkpoint_every,
+            checkpoint_minutes=self.checkpoint_minutes,
+            keep=self.keep,
+            upgrade=lambda stored: json.loads(json.dumps(Experiment.from_json(stored).to_json())),
+        )
+
+    def _trackers(self, out: str | Path | None) -> list[Callback]:
+        if not self.tensorboard or out is None:
+            return []
+        from fedlada.trackers import TensorBoard
+
+        return [TensorBoard(Path(out) / "events")]
 
     def to_json(self) -> dict[str, Any]:
         """Everything needed to run it again, as plain values."""
@@ -183,7 +220,8 @@ class Experiment:
         """The stored run, with some fields changed."""
         stored = dict(values)
         version = stored.pop("fedlada", "?")
-        if stored.pop("format", CONFIG_FORMAT) > CONFIG_FORMAT:
+        written = stored.pop("format", CONFIG_FORMAT)
+        if not isinstance(written, int) or written > CONFIG_FORMAT:
             raise ValueError(
                 f"the configuration was written by fedlada {version}, which is newer than this one: upgrade"
             )
@@ -206,6 +244,18 @@ class Experiment:
         return cls.from_json(values, **changes)
 
 
+def _check_types(experiment: Experiment) -> None:
+    """A stored configuration can hold anything: say which value is of the wrong kind."""
+    hints = typing.get_type_hints(Experiment)
+    for one in fields(Experiment):
+        value, hint = getattr(experiment, one.name), hints[one.name]
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (typing.get_origin(hint) or hint,)
+        accepted = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in kinds)
+            raise ValueError(f"{one.name} must be of type {wanted}, got {value!r}")
+
+
 def hyper_parameters(method: str) -> dict[str, Any]:
     """A method's hyper-parameters with the recipe's defaults."""
     return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
@@ -217,6 +267,8 @@ def model_factory(name: str) -> Callable[..., nn.Module]:
         one_of("model", name, tuple(MODELS))
         return MODELS[name]
     module, _, attribute = name.partition(":")
+    if "" not in sys.path:  # as `python -m` has it: a module beside the user is found
+        sys.path.insert(0, "")
     try:
         factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -48,9 +48,21 @@ def private_copy(model: nn.Module, device: torch.device | None = None, dtype: to
     return result.to(device=device, dtype=dtype)
 
 
+def set_training(model: nn.Module) -> None:
+    """Training mode, except for wholly frozen parts that were put into evaluation mode: those stay as they are."""
+    parameters = list(model.parameters())
+    if parameters and not model.training and not any(parameter.requires_grad for parameter in parameters):
+        return
+    model.training = True
+    for child in model.children():
+        set_training(child)
+
+
 def refuse_running_statistics(model: nn.Module) -> None:
-    """BatchNorm and its kin change buffers in the forward pass, which no server averages; say what to do instead."""
+    """BatchNorm in training changes buffers in the forward pass, which no server averages; say what to do instead."""
     for name, module in model.named_modules():
+        if not module.training:
+            continue
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None:
             raise ValueError(
                 f"the module {name!r} ({type(module).__name__}) keeps running statistics, which do not federate: "
@@ -65,8 +77,10 @@ class FlatModel:
     """
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
-        refuse_running_statistics(model)
         self.module = private_copy(model, device, dtype)
+        self._frozen_in_eval = {name for name, one in self.module.named_modules() if not one.training}
+        self.train()
+        refuse_running_statistics(self.module)
         self.parameters = trainable(self.module)
         self.vector = flatten(self.parameters.values())
         self.gradient = torch.zeros_like(self.vector)
@@ -75,6 +89,12 @@ class FlatModel:
         for parameter, place, gradient in zip(self.parameters.values(), places, gradients, strict=True):
             parameter.data = place
             parameter.grad = gradient
+
+    def train(self) -> None:
+        """Put the model into training mode, after an evaluation too."""
+        for name, module in self.module.named_modules():
+            module.training = name not in self._frozen_in_eval
+        set_training(self.module)
 
     def load(self, vector: Tensor) -> None:
         """Put the parameters `[P]` into the model."""
@@ -89,7 +109,7 @@ class FlatModel:
 
 def model_with(model: nn.Module, vector: Tensor) -> nn.Module:
     """A copy of the user's model, where it was and in its own precision, with these parameters."""
-    result = private_copy(model)
+    result = copy.deepcopy(model)
     parameters = trainable(result)
     with torch.no_grad():
         for parameter, values in zip(parameters.values(), unflatten(vector, parameters.values()), strict=True):

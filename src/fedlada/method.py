@@ -28,6 +28,9 @@ class FederatedMethod:
     server: ServerOptimizer
 
     def __post_init__(self) -> None:
+        if isinstance(self.local, LocalTransform):
+            raise ValueError(f"local must be a tuple of transforms in the method {self.name!r}: add a comma")
+        object.__setattr__(self, "local", tuple(self.local))
         for part in self.local:
             if not isinstance(part, LocalTransform):
                 raise ValueError(f"local must hold LocalTransforms, got {part!r} in the method {self.name!r}")
@@ -122,7 +125,10 @@ def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -
     """
     total: Upload | None = None
     total_weight = 0.0
+    index = -1
     for index, upload in enumerate(uploads):
+        if weights is not None and index >= len(weights):
+            raise ValueError(f"there are more uploads than the {len(weights)} weights")
         weight = 1.0 if weights is None else float(weights[index])
         if not 0 <= weight < math.inf:
             raise ValueError(f"weights must be finite and not negative, got {weight}")
@@ -132,6 +138,8 @@ def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -
             continue
         for (_, sum_so_far), (_, tensor) in zip(named_tensors(total), named_tensors(upload), strict=True):
             sum_so_far.add_(tensor, alpha=weight)
+    if weights is not None and len(weights) != index + 1:
+        raise ValueError(f"there are {len(weights)} weights for {index + 1} uploads")
     if total is None or total_weight == 0:
         raise ValueError("there is no mean of no uploads: at least one with a positive weight is needed")
     return map_tensors(lambda tensor: tensor / total_weight, total)

@@ -54,6 +54,8 @@ class StopAt(Observer):
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self.start = time.monotonic()
+        if self.accuracy is not None and (done := simulation.history.rounds_to(self.accuracy)) is not None:
+            simulation.stop(f"reached an accuracy of {self.accuracy:g} in round {done}")
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         accuracy = row.get("test_accuracy")

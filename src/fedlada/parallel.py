@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +21,6 @@ import torch
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.observers import Observer, describe
-from fedlada.runs.folder import RunFolder
 from fedlada.simulation import Simulation
 
 
@@ -38,29 +38,55 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int | None = None, quiet: bo
     on_gpu = torch.cuda.is_available() and any(job.config["device"] != "cpu" for job in jobs)
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(len(jobs), num_processes or (1 if on_gpu else num_cores))
+    num_threads = max(1, num_cores // workers)
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and hang
     news: Any = context.Queue()
     stop = context.Event()
     display = _display(jobs, quiet)
-    num_threads = max(1, num_cores // workers)
     with (
         _environment("OMP_NUM_THREADS", str(num_threads)),
         ProcessPoolExecutor(
             workers, mp_context=context, initializer=_start_worker, initargs=(news, stop, num_threads)
         ) as pool,
+        _terminate_as_interrupt(),
     ):
-        futures = [pool.submit(_work, number, job) for number, job in enumerate(jobs)]
+        with _deaf_to_interrupts():  # inherited by the workers: only the parent decides
+            futures = [pool.submit(_work, number, job) for number, job in enumerate(jobs)]
         try:
             _watch(futures, news, display)
         except KeyboardInterrupt:
             stop.set()
             for future in futures:
                 future.cancel()
-            print("\nfedlada: saving every run; the same command goes on from there", file=sys.stderr)
+            where = jobs[0].folder.parent
+            print(f"\nfedlada: saving every run; the same command with --out {where} goes on", file=sys.stderr)
             raise
         finally:
             display.close()
     return {job.label: why for job, future in zip(jobs, futures, strict=True) if (why := _failure(future))}
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """A polite kill is treated as Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -104,19 +130,27 @@ _channel: tuple[Any, Any] | None = None
 def _start_worker(news: Any, stop: Any, num_threads: int) -> None:
     global _channel
     _channel = (news, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(num_threads)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """A worker whose parent was killed must not hold its folder: what it has done is on disk."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work(number: int, job: Job) -> str:
     """One run in a worker: returns an empty string, or why it failed."""
     assert _channel is not None
-    news, stop = _channel
     try:
-        experiment = Experiment.from_json(job.config)
-        experiment.run([RunFolder(job.folder, job.config), _Reporter(number, news, stop)])
-    except (ValueError, RuntimeError, OSError) as error:
-        return str(error)
+        Experiment.from_json(job.config).run([_Reporter(number, *_channel)], out=job.folder)
+    except Exception as error:  # a user's own model can raise anything, and the other runs go on
+        is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
+        return str(error) if is_sentence else f"{type(error).__name__}: {error}"
     return ""
 
 
@@ -130,7 +164,7 @@ class _Reporter(Observer):
     def on_round(self, simulation: Simulation, row: Row) -> None:
         self.news.put((self.number, row["round"], describe(row)))
         if self.stop.is_set():
-            simulation.stop("stopped from the keyboard")
+            simulation.pause("stopped from the keyboard")
 
 
 class Display:

@@ -10,7 +10,7 @@ from fedlada.cohorts import Cohorts, Unreliable
 from fedlada.data.batches import LocalWork
 from fedlada.randomness import Ints, bits, torch_seed
 from fedlada.schedules import Schedule
-from fedlada.validation import one_of
+from fedlada.validation import one_of, whole_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,8 @@ class Plan:
         one_of("weights", self.weights, ("uniform", "examples"))
         if not any(len(own) for own in self.clients):
             raise ValueError("no client has any samples")
-        self.cohorts.draw(self.num_clients, self.seed, 1)  # what cannot be drawn is refused now
+        object.__setattr__(self, "seed", whole_number("seed", self.seed))
+        self.cohorts.check(self.num_clients)
 
     @property
     def num_clients(self) -> int:

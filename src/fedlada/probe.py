@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.evaluation import Loss, are_classes
+from fedlada.flat import FlatModel
 
 
 def default_loss(y: Any) -> Loss:
@@ -20,19 +21,20 @@ def default_loss(y: Any) -> Loss:
     return F.mse_loss if y.is_floating_point() else F.cross_entropy
 
 
-def check_fit(module: nn.Module, samples: Samples, loss: Loss | None, what: str) -> Loss:
+def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) -> Loss:
     """Run one small batch through model and loss, in training mode; returns the loss to use."""
+    module = model.module
     x, y = samples.batch(np.arange(min(2, len(samples))))
     chosen = loss or default_loss(y)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    module.train()
+    model.train()
     device = next(module.parameters()).device
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             output = module(x)
         except Exception as error:
             raise ValueError(f"the model cannot take a batch of the {what} data ({_shape(x)}): {error}") from error
-        if chosen in (F.cross_entropy, F.mse_loss):
+        if chosen in (F.cross_entropy, F.mse_loss) or isinstance(chosen, (nn.CrossEntropyLoss, nn.MSELoss)):
             _check_default_loss(output, y, samples, what)
         try:
             value = chosen(output, y)
@@ -54,13 +56,22 @@ def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str) -> 
                 "squared error: reshape y, or give loss="
             )
         return
-    if are_classes(output, y) and isinstance(samples, ArraySamples):
-        low, high = int(samples.y.min()), int(samples.y.max())
+    labels = _known_labels(samples) if are_classes(output, y) else None
+    if labels is not None:
+        low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= output.shape[1]:
             raise ValueError(
                 f"{what} labels must be in 0..{output.shape[1] - 1} for a model with {output.shape[1]} outputs, "
                 f"got {low}..{high}"
             )
+
+
+def _known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
+    """All labels, where they can be had without reading every sample."""
+    if isinstance(samples, ArraySamples):
+        return samples.labels()
+    targets = getattr(getattr(samples, "dataset", None), "targets", None)
+    return None if targets is None or len(targets) != len(samples) else np.asarray(targets)
 
 
 def _check_buffers(module: nn.Module, before: dict[str, Tensor]) -> None:

@@ -41,7 +41,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Cosine:
-    """From lr in round 1 down to `final` in round `num_rounds`, along half a cosine."""
+    """From lr in round 1 along half a cosine to `final`, which it would reach in the round after `num_rounds`."""
 
     lr: float
     num_rounds: int
@@ -53,7 +53,7 @@ class Cosine:
         not_negative("final", self.final)
 
     def __call__(self, round: int) -> float:
-        progress = min(1.0, (round - 1) / max(1, self.num_rounds - 1))
+        progress = min(1.0, (round - 1) / self.num_rounds)
         return self.final + (self.lr - self.final) * (1 + math.cos(math.pi * progress)) / 2
 
 

@@ -14,7 +14,7 @@ from fedlada.evaluation import Metric
 from fedlada.history import History, Result, Row
 from fedlada.observers import Observer
 from fedlada.plan import Plan, RoundPlan
-from fedlada.state import Kept, Server, num_bytes
+from fedlada.state import Kept, Server, all_finite
 from fedlada.validation import count
 
 
@@ -46,7 +46,7 @@ class Simulation:
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
         self.history = History()
-        self.stopped = ""
+        self.stopped, self.paused = "", False
         if test is not None:
             engine.check_test(test)
 
@@ -54,18 +54,32 @@ class Simulation:
         """End the run after the current round."""
         self.stopped = self.stopped or why
 
-    def run(self, num_rounds: int, observers: Sequence[Observer] = ()) -> None:
-        """Go on until round `num_rounds`, or until an observer calls `stop`."""
+    def pause(self, why: str) -> None:
+        """End the run after the current round as if it were killed there: it is meant to go on."""
+        self.paused = True
+        self.stop(why)
+
+    def run(self, num_rounds: int, observers: Sequence[Observer] = (), folder: Observer | None = None) -> None:
+        """Go on until round `num_rounds`, or until an observer calls `stop`.
+
+        The folder is started first, because it may bring an earlier state, and told last, so that what the others
+        add to a row is stored.
+        """
         count("rounds", num_rounds)
-        self.stopped = ""
+        self.stopped, self.paused = "", False
+        storing = [] if folder is None else [folder]
         started: list[Observer] = []
         try:
-            for observer in observers:
+            for observer in [*storing, *observers]:
                 observer.on_start(self, num_rounds)
                 started.append(observer)
             while self.round < num_rounds and not self.stopped:
                 row = self.run_round(is_last=self.round + 1 == num_rounds)
                 for observer in observers:
+                    observer.on_round(self, row)
+                if self.stopped and not self.paused:
+                    self._evaluate(row)  # the last round is always evaluated, also when nobody knew it was
+                for observer in storing:
                     observer.on_round(self, row)
             self.stop(f"all {num_rounds} rounds were run")
         except TrainingDiverged as error:
@@ -73,8 +87,18 @@ class Simulation:
             error.result = self.result()
             raise
         finally:
-            for observer in started:
+            self._end(started)
+
+    def _end(self, observers: Sequence[Observer]) -> None:
+        """Tell every observer, whatever the others raise."""
+        errors = []
+        for observer in observers:
+            try:
                 observer.on_end(self)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def run_round(self, is_last: bool = False) -> Row:
         """One round; its row is added to the history. If it fails, nothing has changed."""
@@ -84,13 +108,18 @@ class Simulation:
         server = self._aggregate(plan, result)
         row = self._row(plan, result, server)
         row["seconds"] = time.perf_counter() - start
-        if self.test is not None and (is_last or plan.round % self.eval_every == 0):
-            measured = self.engine.evaluate(server.params, self.test, self.metrics)
-            row.update({f"test_{name}": _finite(value) for name, value in measured.items()})
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
+        if is_last or plan.round % self.eval_every == 0:
+            self._evaluate(row)
         self.history.rows.append(row)
         return row
+
+    def _evaluate(self, row: Row) -> None:
+        """Add the metrics of the global model to a row, unless they are there."""
+        if self.test is not None and "test_loss" not in row:
+            measured = self.engine.evaluate(self.server.params, self.test, self.metrics)
+            row.update({f"test_{name}": _finite(value) for name, value in measured.items()})
 
     def result(self) -> Result:
         """The model, the history and the server as they are now."""
@@ -105,13 +134,19 @@ class Simulation:
                     f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
                 )
             return self.server  # nobody worked: the round is skipped, and its row says who was lost or idle
-        return self.engine.method.aggregate(
+        server = self.engine.method.aggregate(
             self.server,
             result.mean,
             lr=plan.lr,
             num_steps=result.num_steps,
             participation=result.weight / self.plan.total_weight,
         )
+        if not all_finite(server):
+            raise TrainingDiverged(
+                f"round {plan.round}: the server's step gave NaN or infinity; the run has diverged, try a smaller "
+                "server_lr or learning rate"
+            )
+        return server
 
     def _row(self, plan: RoundPlan, result: CohortResult, server: Server) -> Row:
         return {
@@ -120,7 +155,7 @@ class Simulation:
             "train_loss": _finite(result.train_loss),
             "drift": self._drift(result, server),
             "bytes_up": result.bytes_up,
-            "bytes_down": num_bytes(self.server.broadcast) * plan.num_asked,
+            "bytes_down": result.bytes_down,
             "seconds": 0.0,
             "clients": list(result.accepted),
             "lost": list(plan.lost),

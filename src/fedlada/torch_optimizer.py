@@ -26,17 +26,24 @@ class LocalOptimizer(torch.optim.Optimizer):
         if not lr > 0:
             raise ValueError(f"lr must be positive, got {lr}")
         super().__init__(params, {"lr": lr})
-        if len(self.param_groups) > 1:
-            raise ValueError("a federated method works on one vector: give one group of parameters")
+        if any(not parameter.requires_grad for parameter in self.param_groups[0]["params"]):
+            # A later change of requires_grad would otherwise change the vector's length in the middle of a round.
+            self.param_groups[0]["params"] = [p for p in self.param_groups[0]["params"] if p.requires_grad]
         self.method = method
         self.local: Local | None = None
         self.num_steps = 0
         self.sum_lr = 0.0
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only the one group that the optimizer is made with."""
+        if self.param_groups:
+            raise ValueError("a federated method works on one vector: give one group of parameters")
+        super().add_param_group(param_group)
+
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters that make up the vector, in order."""
-        return [parameter for parameter in self.param_groups[0]["params"] if parameter.requires_grad]
+        return list(self.param_groups[0]["params"])
 
     @property
     def vector(self) -> Tensor:

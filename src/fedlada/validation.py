@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise ValueError(f"{name} must be a number, got {value!r}")
     return float(value)
 
@@ -43,8 +44,15 @@ def probability(name: str, value: object) -> None:
 
 def count(name: str, value: object, least: int = 1) -> None:
     """Refuse all but whole numbers from `least` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def whole_number(name: str, value: object) -> int:
+    """Any whole number as Python's own kind; numpy's would overflow where they are hashed."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    return int(value)
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from fedlada.cohorts import FixedSize, Unreliable
 from fedlada.data import LocalWork
 from fedlada.plan import Plan
 from method_table import METHODS
+from reference import algorithms
 from reference.problem import Problem, RoundSpec
 from tasks import UNEQUAL, blobs
 
@@ -74,3 +75,43 @@ def test_simulation_equals_reference(name):
     assert len({K for spec in problem.rounds for K in spec.steps.values()}) > 3
     expected = METHODS[name].reference(problem, **hyper)[-1]
     np.testing.assert_allclose(result.server.params.cpu().numpy(), expected, rtol=1e-10, atol=1e-12)
+
+
+WEIGHTED = [
+    (fedlada.recipes.scaffold(server_lr=0.8), lambda p, w: algorithms.weighted_scaffold(p, w, server_lr=0.8)),
+    (fedlada.recipes.fedcm(alpha=0.3), lambda p, w: algorithms.weighted_fedcm(p, w, alpha=0.3)),
+]
+
+
+@pytest.mark.parametrize(("method", "reference"), WEIGHTED, ids=["scaffold", "fedcm"])
+def test_weights_by_examples_equal_a_weighted_reference(method, reference):
+    """Every mean is weighted: of deltas, of extras, of K_i, of the loss and of the drift."""
+    model = nn.Linear(4, 3).double()
+    result = fedlada.simulate(
+        model,
+        (X, Y),
+        method=method,
+        partition=UNEQUAL,
+        cohort_size=3,
+        batch_size=10,
+        lr=0.1,
+        rounds=8,
+        weights="examples",
+    )
+    plan = Plan(clients=CLIENTS, cohorts=FixedSize(3), work=LocalWork(batch_size=10), schedule=schedules.Constant(0.1))
+    x0 = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+    weights = {client: float(len(own)) for client, own in enumerate(CLIENTS)}
+    problem = SoftmaxRegression(x0, plan, 8)
+    expected = reference(problem, weights)
+    np.testing.assert_allclose(result.server.params.cpu().numpy(), expected[-1], rtol=1e-10, atol=1e-12)
+
+    spec, x1 = problem.rounds[0], expected[0]
+    total = sum(weights[i] for i in spec.steps)
+    drift = 0.0
+    for client, num_steps in spec.steps.items():
+        x = x0.copy()
+        for step in range(num_steps):
+            scale = 0.3 if method.name == "fedcm" else 1.0
+            x = x - 0.1 * scale * problem.grad(client, x, 0, step)
+        drift += weights[client] / total * np.sum((x - x1) ** 2)
+    assert result.history[0]["drift"] == pytest.approx(drift, rel=1e-9)

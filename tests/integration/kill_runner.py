@@ -23,7 +23,7 @@ import sklearn.datasets  # noqa: F401  (imported before the fork)
 import torch
 
 import fedlada.cli
-from fedlada.runs import files
+from fedlada.runs import checkpoints
 
 ROUNDS = 9 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
 FLAGS = "--model mlp --local-steps 2 --num-clients 6 --cohort-size 2 --batch-size 5 --checkpoint-every 2 --quiet"
@@ -62,7 +62,7 @@ def die_at(number: int) -> None:
 
     os.replace, os.fsync = counted(os.replace), counted(os.fsync)
     Path.unlink, Path.open, Path.write_text = map(counted, (Path.unlink, Path.open, Path.write_text))
-    files.digest = counted(files.digest)
+    checkpoints.digest = counted(checkpoints.digest)
 
 
 def wait(child: int, seconds: float | None = None) -> int | None:
@@ -80,7 +80,7 @@ def wait(child: int, seconds: float | None = None) -> int | None:
 def command(folder: Path, method: str) -> list[str]:
     """Start, or go on where there is something to go on from."""
     if (folder / "config.json").exists():
-        return ["resume", str(folder), "--checkpoint-every", "2", "--quiet"]
+        return ["resume", str(folder), "--quiet"]
     return ["run", "--method", method, "--rounds", str(ROUNDS), *FLAGS.split(), "--out", str(folder)]
 
 

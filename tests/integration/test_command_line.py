@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,7 +17,9 @@ from safetensors.torch import load_file
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
 from fedlada.cli import main
+from fedlada.cli.flags import build_experiment
 from fedlada.models import mlp
+from fedlada.presets import preset
 from fedlada.recipes import RECIPES
 
 QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2"]
@@ -161,11 +164,13 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--alpha", "x"], "'x' is not a valid float"),
         (["run", "--clip-norm", "x"], "'x' is neither a number nor 'none'"),
         (["run", "--dataset", "digit"], "did you mean 'digits'?"),
-        (["run", "--model", "resnet"], "model must be one of cnn-gn, mlp, got 'resnet'"),
+        (["run", "--model", "resnet"], "model must be one of cnn-gn, mlp, lenet, resnet18-gn, got 'resnet'"),
         (["run", "--model", "nowhere:net"], "the model 'nowhere:net' cannot be imported"),
         (["run", "--cohort-size", "60"], "cohort_size is 60, but there are only 50 clients"),
         (["run", "--rounds", "0"], "rounds must be a whole number of at least 1"),
         (["run", "--stop-at-target"], "stop_at_target needs a target"),
+        (["run", "--local-epochs", "2", "--local-steps", "3"], "give local_epochs or local_steps, not both"),
+        (["run", "--partition", "pathological", "--size-spread", "1"], "size_spread has no effect"),
         (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
         (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),
         (["compare", "--methods", "fedavg,fedlda"], "did you mean 'fedlada'?"),
@@ -239,19 +244,99 @@ def test_version():
     assert fedlada("--version").stdout == f"fedlada {library.__version__}\n"
 
 
+def test_compare_interrupted_goes_on(tmp_path):
+    """Ctrl-C in the middle saves every run, leaves no process behind, and the same command finishes them."""
+    arguments = ["compare", "--methods", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", "400", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, start_new_session=True
+    ) as process:
+        _wait_for_line(process, tmp_path / "fedavg-seed0" / "metrics.jsonl")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert f"the same command with --out {tmp_path} goes on" in errors
+    assert "Traceback" not in errors
+    assert _is_group_gone(process.pid)
+    done = len(rows(tmp_path / "fedavg-seed0"))
+    fedlada(*arguments, "--jobs", "1", "--json")
+    assert done <= len(rows(tmp_path / "fedavg-seed0")) == 400
+
+
+def _is_group_gone(group: int) -> bool:
+    """Whether no process of the group lives; one that has ended and waits for its parent does not count."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = status.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_group) == group and state not in "ZX":
+            return False
+    return True
+
+
+def test_workers_die_with_a_killed_compare(tmp_path):
+    arguments = ["compare", "--methods", "fedavg", "--seeds", "0", *QUICK, "--rounds", "100000", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stderr=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True
+    ) as process:
+        _wait_for_line(process, tmp_path / "fedavg-seed0" / "metrics.jsonl")
+        process.kill()
+    for _ in range(10_000):  # until the worker has noticed; far less than it would take to finish its rounds
+        if _is_group_gone(process.pid):
+            return
+    raise AssertionError("a worker is still alive")
+
+
+def test_config_for_another_method_takes_that_methods_rate(tmp_path):
+    fedlada("run", "--method", "fedavg", *QUICK, "--rounds", 1, "--quiet", "--out", tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    other = build_experiment({"config": path, "method": "fedlada"})
+    assert other.resolved().lr == preset("digits", "fedlada")["lr"]
+    assert build_experiment({"config": path, "method": "fedlada", "lr": 0.7}).lr == 0.7
+    by_epochs = build_experiment({"config": path, "local_epochs": 3})
+    assert (by_epochs.local_steps, by_epochs.local_epochs) == (None, 3)
+    assert build_experiment({"clip_norm": "none"}).hyper == {"clip_norm": None}
+
+
+def test_without_arguments_the_help_is_shown():
+    assert "Commands:" in fedlada().stdout
+
+
+def test_own_model_beside_the_user(tmp_path):
+    """The installed command finds a module in the working folder, as `python -m` does."""
+    (tmp_path / "beside.py").write_text(
+        "from torch import nn\ndef tiny():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    command = [str(Path(sys.executable).with_name("fedlada")), "run", "--model", "beside:tiny", "--rounds", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_interrupted_before_the_first_evaluation(tmp_path):
+    command = [*COMMAND, "run", *QUICK, "--rounds", "5000", "--eval-every", "5000", "--out", str(tmp_path / "r")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        _wait_for_line(process, tmp_path / "r" / "metrics.jsonl")
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "rounds\n" in out
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """The run is stopped as soon as its first round is on disk, then goes on to the bits of a run never stopped."""
-    command = [*COMMAND, "run", *QUICK, "--rounds", "2000", "--out", str(tmp_path / "r")]
+    command = [*COMMAND, "run", *QUICK, "--rounds", "300", "--out", str(tmp_path / "r")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
         _wait_for_line(process, tmp_path / "r" / "metrics.jsonl")
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"go on with: fedlada resume {tmp_path / 'r'}" in errors
-    done = len(rows(tmp_path / "r"))
-    assert 1 <= done < 2000
-    fedlada("resume", tmp_path / "r", "--rounds", done + 3, "--quiet")
-    fedlada("run", *QUICK, "--rounds", done + 3, "--out", tmp_path / "whole", "--quiet")
+    assert 1 <= len(rows(tmp_path / "r")) < 300
+    fedlada("resume", tmp_path / "r", "--quiet")
+    fedlada("run", *QUICK, "--rounds", 300, "--out", tmp_path / "whole", "--quiet")
     assert rows(tmp_path / "r") == rows(tmp_path / "whole")
 
 

@@ -29,7 +29,7 @@ def six_rounds(tmp_path):
 
 
 def resumed_equals_whole(folder, tmp_path, rounds=8):
-    done = fedlada("resume", folder, "--rounds", rounds, "--checkpoint-every", 2, "--quiet")
+    done = fedlada("resume", folder, "--rounds", rounds, "--quiet")
     whole = tmp_path / "whole"
     fedlada("run", "--method", "scaffold", *QUICK, "--rounds", rounds, "--out", whole, "--quiet")
     assert rows(folder) == rows(whole)
@@ -203,7 +203,7 @@ def test_python_runs_resume_too(name, tmp_path):
 
 def test_python_runs_refuse_another_run(tmp_path):
     simulate(tmp_path, 2)
-    for changes, word in ({"seed": 3}, "seed"), ({"lr": 0.1}, "rates"), ({"method": recipes.fedavg()}, "method"):
+    for changes, word in ({"seed": 3}, "seed"), ({"lr": 0.1}, "schedule"), ({"method": recipes.fedavg()}, "local"):
         with pytest.raises(ValueError, match=f"holds another run \\({word} is"):
             simulate(tmp_path, 3, **changes)
     with pytest.raises(ValueError, match="give load_run the model"):
@@ -269,3 +269,142 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         Checkpoints(tmp_path).load(1, method.init(torch.zeros(7)), method.init_kept(torch.zeros(7)))
     with pytest.raises(DamagedCheckpoint, match=r"round-000009.json is damaged"):
         Checkpoints(tmp_path).load(9, method.init(torch.zeros(6)), method.init_kept(torch.zeros(6)))
+
+
+# ---- found by a sceptic ---------------------------------------------------------------------------------------
+
+
+def stop_hard_at(round):
+    """A callback that ends the process's work as abruptly as Python allows in a test."""
+
+    def fail(_, row):
+        if row["round"] == round:
+            raise KeyError("killed")
+
+    return fail
+
+
+def test_an_old_final_model_never_passes_for_the_one_in_training(tmp_path):
+    simulate(tmp_path, 4)
+    old = library.load_run(tmp_path, small_net()).model
+    with pytest.raises(KeyError, match="killed"):
+        simulate(tmp_path, 20, callbacks=[stop_hard_at(9)])
+    newer = library.load_run(tmp_path, small_net()).model
+    assert not torch.equal(old[0].weight, newer[0].weight)
+    whole = simulate(tmp_path / "whole", 9)
+    assert torch.equal(newer[0].weight, whole.model[0].weight)
+
+
+def test_work_after_a_fallback_is_not_lost_to_the_damaged_checkpoints(tmp_path):
+    simulate(tmp_path, 20)
+    for path in (tmp_path / "checkpoints").glob("round-*.safetensors"):
+        path.write_bytes(b"")
+    with pytest.raises(KeyError, match="killed"):
+        simulate(tmp_path, 20, callbacks=[stop_hard_at(7)])
+    assert Checkpoints(tmp_path / "checkpoints").rounds() == [7, 6]
+    assert same_bits(simulate(tmp_path, 20).server, simulate(tmp_path / "whole", 20).server)
+
+
+def test_metrics_are_kept_when_no_checkpoint_is_left(tmp_path, capsys):
+    simulate(tmp_path, 6)
+    lines = rows(tmp_path)
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.unlink()
+    simulate(tmp_path, 6)
+    assert "has no whole checkpoint: the run starts again; its 6 lines are in" in capsys.readouterr().err
+    kept = [json.loads(line) for line in (tmp_path / "metrics.old.jsonl").read_text().splitlines()]
+    assert [row["train_loss"] for row in kept] == [row["train_loss"] for row in lines]
+
+
+def test_bytes_that_are_no_text_are_damage_like_any_other(six_rounds, tmp_path):
+    (six_rounds / "checkpoints" / "round-000006.json").write_bytes(b"\xff\xfe")
+    with (six_rounds / "metrics.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe{")
+    done = resumed_equals_whole(six_rounds, tmp_path)
+    assert "round-000006.json is damaged" in done.stderr
+
+
+def test_a_folder_of_an_older_version_without_a_newer_flag_goes_on(six_rounds, tmp_path):
+    path = six_rounds / "config.json"
+    config = json.loads(path.read_text())
+    del config["size_spread"], config["hyper"]["clip_norm"]
+    path.write_text(json.dumps(config))
+    resumed_equals_whole(six_rounds, tmp_path)
+
+
+def test_asking_for_fewer_rounds_forgets_nothing(six_rounds):
+    fedlada("resume", six_rounds, "--rounds", 2, "--quiet")
+    assert json.loads((six_rounds / "config.json").read_text())["rounds"] == 6
+    assert len(rows(six_rounds)) == 6
+
+
+def test_a_broken_configuration_is_named(six_rounds):
+    path = six_rounds / "config.json"
+    config = json.loads(path.read_text())
+    for name, value in {"num_clients": "8", "hyper": None, "model": 3, "seed": 1.5, "refill": 1}.items():
+        path.write_text(json.dumps({**config, name: value}))
+        assert f"{name} must be of type" in fedlada_here("resume", str(six_rounds))
+    path.write_text("{")
+    arguments = ["run", "--method", "scaffold", *QUICK, "--rounds", "6", "--out", str(six_rounds)]
+    assert f"{path} cannot be read" in fedlada_here(*arguments)
+
+
+def fedlada_here(*arguments):
+    """The sentence of a command that is refused, run in this process to save its start."""
+    import contextlib
+    import io
+
+    from fedlada.cli import main
+
+    errors, before = io.StringIO(), sys.argv
+    try:
+        sys.argv = ["fedlada", *arguments]
+        with contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as exit:
+            main()
+    finally:
+        sys.argv = before
+    assert exit.value.code == 2
+    return errors.getvalue()
+
+
+def test_a_run_that_reached_its_target_stays_finished(tmp_path):
+    first = simulate(tmp_path, 60, stop_at_accuracy=0.7, eval_every=1)
+    assert len(first.history) < 60
+    again = simulate(tmp_path, 60, stop_at_accuracy=0.7, eval_every=1)
+    assert len(again.history) == len(first.history)
+
+
+def test_what_callbacks_add_is_stored_and_the_last_round_is_evaluated(tmp_path):
+    def mine(simulation, row):
+        row["mine"] = row["round"] ** 2
+        if row["round"] == 3:
+            simulation.stop("enough")
+
+    simulate(tmp_path, 9, callbacks=[mine], eval_every=100)
+    assert [row["mine"] for row in rows(tmp_path)] == [1, 4, 9]
+    assert ["test_accuracy" in row for row in rows(tmp_path)] == [False, False, True]
+
+
+def test_a_script_with_an_unseeded_model_goes_on(tmp_path):
+    x, y = blobs()
+    first = library.simulate(torch.nn.Linear(4, 3), (x, y), rounds=2, out=tmp_path)
+    second = library.simulate(torch.nn.Linear(4, 3), (x, y), rounds=4, out=tmp_path)
+    assert second.history["train_loss"][:2] == first.history["train_loss"]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"loss": torch.nn.MultiMarginLoss()}, "loss"),
+        ({"train": blobs(seed=1)}, "data"),
+        ({"eval_every": 3}, "eval_every"),
+        ({"batch_size": 3}, "work"),
+    ],
+    ids=["loss", "data", "eval_every", "batch_size"],
+)
+def test_python_runs_notice_other_settings(tmp_path, change, word):
+    x, y = blobs()
+    common = {"train": (x, y), "partition": UNEQUAL, "out": tmp_path, "rounds": 1}
+    library.simulate(small_net(), **common)
+    with pytest.raises(ValueError, match=f"holds another run \\({word} is"):
+        library.simulate(small_net(), **{**common, **change})

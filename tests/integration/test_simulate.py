@@ -344,3 +344,102 @@ def test_memory_does_not_grow_with_rounds():
         history = run(method=method, rounds=12, test=None, lr=0.01, callbacks=[living]).history
         assert history[2]["living"] == history[11]["living"]
         assert history[11]["kept"] == kept
+
+
+# ---- found by a sceptic ---------------------------------------------------------------------------------------
+
+
+def test_partitions_in_the_usual_formats():
+    parts = [list(range(0, 100)), list(range(100, 300))]
+    expected = run(partition=parts).server.params
+    for same in ({"b": parts[0], "a": parts[1]}, [set(parts[0]), set(parts[1])], [np.array(p) for p in parts]):
+        assert torch.equal(run(partition=same).server.params, expected)
+
+
+def test_numpy_scalars_are_numbers():
+    assert torch.equal(run(seed=np.int64(3), rounds=np.int64(2)).server.params, run(seed=3, rounds=2).server.params)
+    cohorts = Scheduled(np.array([[0, 1], [2, 3]]))
+    run(cohorts=cohorts, lr=np.float32(0.1))
+
+
+def test_test_loss_is_the_mean_over_all_test_samples():
+    """More samples than a batch holds, and not a multiple of it."""
+    x, y = blobs(num_samples=2300, seed=3)
+    result = run(test=(x, y), rounds=1)
+    scores = result.model(torch.from_numpy(x).float()).detach()
+    assert result.history[0]["test_loss"] == pytest.approx(
+        float(nn.functional.cross_entropy(scores, torch.from_numpy(y)))
+    )
+    assert result.history[0]["test_accuracy"] == pytest.approx(
+        float((scores.argmax(1) == torch.from_numpy(y)).float().mean())
+    )
+    assert fedlada.evaluate(result.model, (x, y), nn.functional.cross_entropy)["loss"] == pytest.approx(
+        result.history[0]["test_loss"]
+    )
+
+
+def test_frozen_parts_in_evaluation_mode_stay_so():
+    """A frozen backbone with BatchNorm and dropout, as adapters have it."""
+    backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+    with torch.no_grad():
+        backbone(torch.randn(50, 4))
+    backbone.requires_grad_(False).eval()
+    model = nn.Sequential(backbone, nn.Linear(8, 3))
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    result = run(model, rounds=3)
+    for name, value in result.model[0].state_dict().items():
+        assert torch.equal(value, before[name])
+    with torch.no_grad():
+        result.model[0][0].weight.zero_()
+    assert not (backbone[0].weight == 0).all()  # the result is a copy
+    backbone.train()
+    with pytest.raises(ValueError, match="keeps running statistics"):
+        run(model)
+
+
+def test_the_server_that_overflows_is_refused():
+    with pytest.raises(fedlada.TrainingDiverged, match="the server's step gave NaN or infinity") as caught:
+        run(method=recipes.fedavg(server_lr=3e38), lr=100.0, test=None)
+    assert caught.value.result.server.params.isfinite().all()
+
+
+class Items(Dataset):
+    def __init__(self, item):
+        self.item = item
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        return self.item
+
+
+class Labelled(TensorDataset):
+    targets = torch.full((300,), 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"partition": 10}, "partition must come from fedlada.data or list each client's samples, got 10"),
+        ({"partition": [np.arange(300) < 5]}, "client 0 must be given by sample numbers, got values of type bool"),
+        ({"partition": [[0.5]]}, "got values of type float64"),
+        ({"train": (X, X[:, :1]), "partition": Dirichlet(num_clients=3)}, "needs class labels, got floating-point"),
+        ({"train": Items({"x": 1})}, r"each item of the dataset must be a pair \(x, y\), got dict"),
+        ({"train": Labelled(torch.from_numpy(X), torch.from_numpy(Y))}, "labels must be in 0..2 .*, got 7..7"),
+        ({"train": (X, Y + 1), "loss": nn.CrossEntropyLoss()}, "training labels must be in 0..2"),
+        ({"local_epochs": 2, "local_steps": 3}, "give local_epochs or local_steps, not both"),
+        ({"stop_at_accuracy": 0.9, "test": None}, "stop_at_accuracy needs test data"),
+        ({"stop_at_accuracy": 90}, r"stop_at_accuracy must be in \[0, 1\], got 90"),
+        ({"cohorts": Scheduled([[0], [99]])}, "the cohort of round 2 names clients outside"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"engine": "warp"}, "engine must be one of auto, sequential, got 'warp'"),
+        ({"model": lambda: 1 / 0}, "the model could not be made: division by zero"),
+    ],
+)
+def test_more_that_does_not_fit(arguments, sentence):
+    model = arguments.pop("model", None)
+    if "train" in arguments and isinstance(arguments["train"], tuple) and arguments["train"][1].ndim == 2:
+        model = nn.Linear(4, 1)
+    with pytest.raises(ValueError, match=sentence):
+        run(model, arguments.pop("train", (X, Y)), **{"test": None, **arguments})

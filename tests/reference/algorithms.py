@@ -20,6 +20,47 @@ def mean(vectors: list[Vector]) -> Vector:
     return sum(vectors) / len(vectors)
 
 
+def weighted_scaffold(p: Problem, weights: dict[int, float], *, server_lr=1.0) -> list[Vector]:
+    """SCAFFOLD with clients weighted by their examples: every mean is weighted, and S/m becomes a share of weight."""
+    x, out = p.x0.copy(), []
+    c = np.zeros_like(x)
+    c_i = [np.zeros_like(x) for _ in range(p.num_clients)]
+    for t, spec in enumerate(p.rounds):
+        total = sum(weights[i] for i in spec.steps)
+        D, change = np.zeros_like(x), np.zeros_like(x)
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for tau in range(K):
+                xi = xi - spec.lr * (p.grad(i, xi, t, tau) + c - c_i[i])
+            new = (x - xi) / (K * spec.lr) - (c - c_i[i])
+            D += weights[i] / total * (x - xi)
+            change += weights[i] / total * (new - c_i[i])
+            c_i[i] = new
+        x = x - server_lr * D
+        c = c + total / sum(weights.values()) * change
+        out.append(x)
+    return out
+
+
+def weighted_fedcm(p: Problem, weights: dict[int, float], *, alpha) -> list[Vector]:
+    """FedCM with weighted means, of K_i too."""
+    x, out = p.x0.copy(), []
+    g_a = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        total = sum(weights[i] for i in spec.steps)
+        D, mean_K = np.zeros_like(x), 0.0
+        for i, K in spec.steps.items():
+            xi = x.copy()
+            for tau in range(K):
+                xi = xi - spec.lr * (alpha * p.grad(i, xi, t, tau) + (1 - alpha) * g_a)
+            D += weights[i] / total * (x - xi)
+            mean_K += weights[i] / total * K
+        x = x - D
+        g_a = D / (spec.lr * mean_K)
+        out.append(x)
+    return out
+
+
 def fedavg(p: Problem, *, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     x, out = p.x0.copy(), []
     for t, spec in enumerate(p.rounds):

@@ -13,7 +13,39 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src" / "fedlada"
 
+ENGINE_FAULTS: dict[str, tuple[str, str, str]] = {
+    "engine: steps not weighted": (
+        "engines/sequential.py",
+        'sums["steps"] += work.weight * work.num_steps',
+        'sums["steps"] += sum(a.weight for a in plan.assignments) / len(plan.assignments) * work.num_steps',
+    ),
+    "engine: K of the first client": (
+        "engines/sequential.py",
+        "self.method.finish(local, work.num_steps)",
+        "self.method.finish(local, 1)",
+    ),
+    "engine: gradients accumulate": ("flat.py", "self.gradient.zero_()", "pass"),
+    "engine: parameters not loaded": (
+        "engines/sequential.py",
+        "self.flat.load(local.params)\n            x, y",
+        "x, y",
+    ),
+    "engine: memory not kept": ("simulation.py", "self.kept.update(result.kept)", "pass"),
+    "engine: uploads all weigh the same": (
+        "engines/sequential.py",
+        "weights.append(work.weight)",
+        "weights.append(1.0)",
+    ),
+    "simulation: participation by number": (
+        "simulation.py",
+        "result.weight / self.plan.total_weight",
+        "len(result.accepted) / self.plan.num_clients",
+    ),
+    "simulation: rate of the first round": ("simulation.py", "lr=plan.lr,", "lr=self.plan.round(1).lr,"),
+}
+
 FAULTS: dict[str, tuple[str, str, str]] = {
+    **ENGINE_FAULTS,
     "local step uphill": ("method.py", "local.params - local.lr * update", "local.params + local.lr * update"),
     "delta points downhill": ("method.py", "delta=local.anchor - local.params", "delta=local.params - local.anchor"),
     "server step uphill": ("server/sgd.py", "params - self.lr * delta", "params + self.lr * delta"),
@@ -119,6 +151,8 @@ def is_caught() -> bool:
             for mine, reference in zip(ours, theirs, strict=True):
                 if not np.allclose(mine.params.numpy(), reference, rtol=1e-12, atol=1e-12):
                     return True
+    if not engine_is_right():
+        return True
     from fedlada import average
     from fedlada.state import Upload
 
@@ -127,8 +161,25 @@ def is_caught() -> bool:
     return not np.allclose(mean.numpy(), (theirs[0] + 3 * theirs[1]) / 4, rtol=1e-12)
 
 
+IMPORTS_THE_LIBRARY = ("fedlada", "driver", "method_table", "reference", "equivalence", "tasks")
+
+
+def engine_is_right() -> bool:
+    """The checks of the engine against a NumPy loop, from the suite itself."""
+    from equivalence import test_engine_equals_reference as suite
+
+    try:
+        for name in ("scaffold", "fedlada"):
+            suite.test_simulation_equals_reference(name)
+        for method, reference in suite.WEIGHTED:
+            suite.test_weights_by_examples_equal_a_weighted_reference(method, reference)
+    except AssertionError:
+        return False
+    return True
+
+
 def forget_library() -> None:
-    for name in [n for n in sys.modules if n.split(".")[0] in ("fedlada", "driver", "method_table", "reference")]:
+    for name in [n for n in sys.modules if n.split(".")[0] in IMPORTS_THE_LIBRARY]:
         del sys.modules[name]
 
 

@@ -94,5 +94,34 @@ def test_group_norm_keeps_scales_and_finds_a_divisor():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 7, 9)])
 @pytest.mark.parametrize("name", models.MODELS)
 def test_models_fit_their_input(name, shape):
+    if name == "lenet" and min(shape[1:]) < 16:
+        with pytest.raises(ValueError, match="lenet needs images of at least 16x16"):
+            models.lenet(input_shape=shape)
+        return
     model = models.MODELS[name](7, input_shape=shape)
     assert model(torch.randn(2, *shape)).shape == (2, 7)
+    FlatModel(model, CPU)
+
+
+def test_resnet18_gn_is_the_papers():
+    """Parameter counts, torchvision's initialisation, and its names, so that its weights load."""
+    model = models.resnet18_gn()
+    assert sum(p.numel() for p in model.parameters()) == 11_181_642
+    assert sum(p.numel() for p in models.resnet18_gn(100).parameters()) == 11_227_812
+    assert sum(p.numel() for p in models.resnet18_gn(stem="cifar").parameters()) == 11_173_962
+    names = set(model.state_dict())
+    assert {"conv1.weight", "bn1.bias", "layer2.0.downsample.1.weight", "layer4.1.conv2.weight", "fc.bias"} <= names
+    fan_out = 512 * 9
+    assert model.layer4[1].conv2.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.01)
+    assert all(m.num_groups == 2 for m in model.modules() if isinstance(m, nn.GroupNorm))
+    with pytest.raises(ValueError, match="stem must be one of imagenet, cifar, got '3x3'"):
+        models.resnet18_gn(stem="3x3")
+
+
+def test_lenet_activations():
+    x = torch.linspace(-3, 3, 50)
+    gelu, smu = models.lenet(activation="gelu")[1], models.lenet(activation="smu")[1]
+    torch.testing.assert_close(gelu(x), nn.functional.gelu(x, approximate="tanh"))
+    torch.testing.assert_close(smu(x), (x + x * torch.erf(x)) / 2)
+    with pytest.raises(ValueError, match="activation must be one of relu, gelu, smu, got 'tanh'"):
+        models.lenet(activation="tanh")

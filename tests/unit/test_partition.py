@@ -124,4 +124,4 @@ def test_what_does_not_fit_is_refused(partition, sentence):
 
 def test_labels_must_be_one_per_sample():
     with pytest.raises(ValueError, match="one label per sample"):
-        Dirichlet(num_clients=2).assign(np.zeros((10, 3)), 0)
+        Dirichlet(num_clients=2).assign(np.zeros((10, 3), dtype=int), 0)

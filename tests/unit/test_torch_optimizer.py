@@ -152,3 +152,23 @@ def test_wrong_use_gets_a_sentence():
         fedlada.LocalOptimizer(groups, recipes.fedavg(), lr=0.1)
     with pytest.raises(RuntimeError, match=r"finish\(\) comes after begin\(\)"):
         fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0.1).finish()
+
+
+def test_scaffold_takes_the_mean_rate_of_a_schedule():
+    """c_i' = delta / (sum of the rates), where every step has its own rate."""
+    model = small_net()
+    method = recipes.scaffold()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.4)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    optimizer.begin(method.init(optimizer.vector).broadcast)
+    for data in batches(3):
+        train(model, optimizer, [data])
+        scheduler.step()
+    upload, kept = optimizer.finish()
+    torch.testing.assert_close(kept.memory[0]["control"], upload.delta / (0.4 + 0.2 + 0.1))
+
+
+def test_a_second_group_is_refused_later_too():
+    optimizer = fedlada.LocalOptimizer(small_net().parameters(), recipes.fedavg(), lr=0.1)
+    with pytest.raises(ValueError, match="one group of parameters"):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})

@@ -36,6 +36,9 @@ def main() -> None:
     """Run the command line; every error is one sentence on standard error."""
     try:
         code = fedlada(standalone_mode=False, prog_name="fedlada")
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        code = 0
     except click.exceptions.Exit as exit:
         code = exit.exit_code
     except click.Abort:

@@ -11,7 +11,7 @@ import click
 
 from fedlada.api import resolve_device
 from fedlada.cli.flags import Words, all_hyper_parameters, build_experiment, experiment_flags
-from fedlada.cli.output import new_folder, print_table
+from fedlada.cli.output import make_folder, new_folder, print_table
 from fedlada.experiment import Experiment, hyper_parameters
 from fedlada.history import History
 from fedlada.parallel import Job, run_jobs
@@ -47,14 +47,20 @@ def compare(
     Example:
       fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9 --out runs/compared
     """
-    flags["target"] = DEFAULT_TARGET if flags["target"] is None else flags["target"]
+    if flags["target"] is None and flags["config"] is None:
+        flags["target"] = DEFAULT_TARGET
     folder = out or new_folder("compare")
     experiments = {
         (method, seed): build_experiment(_flags_of(method, methods, flags), method=method, seed=seed)
         for method in methods
         for seed in seeds
     }
-    resolve_device(experiments[methods[0], seeds[0]].device)
+    first = experiments[methods[0], seeds[0]]
+    target = DEFAULT_TARGET if first.target is None else first.target
+    resolve_device(first.device)
+    make_folder(folder)
+    if not quiet and not as_json:
+        print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)
     all_jobs = [
         Job(f"{method}, seed {seed}", experiment.to_json(), folder / f"{method}-seed{seed}")
         for (method, seed), experiment in experiments.items()
@@ -64,8 +70,8 @@ def compare(
         method: [History(read_rows(folder / f"{method}-seed{seed}" / "metrics.jsonl")) for seed in seeds]
         for method in methods
     }
-    comparison = Comparison(histories, flags["target"], baseline="fedavg" if "fedavg" in methods else methods[0])
-    _write(folder, comparison, experiments[methods[0], seeds[0]])
+    comparison = Comparison(histories, target, baseline="fedavg" if "fedavg" in methods else methods[0])
+    _write(folder, comparison, first)
     if as_json:
         print(json.dumps(_as_json(comparison, folder)))
     else:
@@ -86,7 +92,6 @@ def _flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[st
 
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(comparison.to_markdown(), encoding="utf-8")
     (folder / "table.csv").write_text(comparison.to_csv(), encoding="utf-8")
     try:

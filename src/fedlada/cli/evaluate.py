@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import torch
 
 from fedlada.api import resolve_device
+from fedlada.cli.flags import NearestChoice
 from fedlada.cli.output import print_table
 from fedlada.data.samples import as_samples
+from fedlada.data.sources import DATASETS
 from fedlada.evaluation import evaluate as measure
 from fedlada.evaluation import predictions
 from fedlada.experiment import DTYPES
@@ -23,9 +26,10 @@ from fedlada.runs.load import open_run
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--best", is_flag=True, help="The best model instead of the last.")
 @click.option("--device", default="auto", show_default=True, help="Where to compute.")
+@click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Other data than the run was trained on.")
 @click.option("--data-dir", help="Where the data sets lie, if no longer where they were.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def evaluate(folder: Path, best: bool, device: str, data_dir: str | None, as_json: bool) -> None:
+def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_dir: str | None, as_json: bool) -> None:
     """Measure a stored run's model: test set, each class, each client's own data.
 
     \b
@@ -33,11 +37,9 @@ def evaluate(folder: Path, best: bool, device: str, data_dir: str | None, as_jso
       fedlada run --rounds 20 --out runs/first
       fedlada evaluate runs/first
     """
-    stored = open_run(folder)
-    experiment = stored.experiment
-    source = (
-        experiment if data_dir is None else experiment.from_json({**stored.config, "data_dir": data_dir})
-    ).load_data()
+    stored = open_run(folder, data_dir=data_dir)
+    experiment = stored.experiment if dataset is None else replace(stored.experiment, dataset=dataset)
+    source = experiment.load_data()
     place, dtype = resolve_device(device), DTYPES[experiment.dtype]
     model = (stored.best_model() if best else stored.model).to(place, dtype)
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))

@@ -111,11 +111,17 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     hyper_names = set(all_hyper_parameters())
     hyper = {name: None if value == OFF else value for name, value in given.items() if name in hyper_names}
     changes = {name: value for name, value in given.items() if name not in hyper_names}
+    if {"local_epochs", "local_steps"} <= changes.keys():
+        raise ValueError("give local_epochs or local_steps, not both")
     if config is None:
         return Experiment(**changes, hyper=hyper)
     stored = Experiment.read(config)
     if changes.get("method", stored.method) == stored.method:
         hyper = {**stored.hyper, **hyper}
+    else:  # what was chosen for one method does not suit another
+        changes = {"lr": None, "lr_decay": None, **changes}
+    if "local_epochs" in changes:
+        changes["local_steps"] = None
     return Experiment.read(config, **changes, hyper=hyper)
 
 

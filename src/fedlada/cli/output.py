@@ -30,6 +30,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     out.print(table, no_wrap=not sys.stdout.isatty(), crop=False, soft_wrap=False)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, or say why not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the folder {folder} cannot be made: {error.strerror or error}") from None
+
+
 def new_folder(name: str) -> Path:
     """A folder for a run that was given none, named by the time."""
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"

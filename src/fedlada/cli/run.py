@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,30 +21,15 @@ from fedlada.experiment import Experiment
 from fedlada.history import Result
 from fedlada.observers import Callback, Observer
 from fedlada.progress import live_or_plain
-from fedlada.runs.folder import RunFolder
-from fedlada.runs.load import read_config
+from fedlada.runs.folder import read_config
 from fedlada.simulation import Simulation
 
 quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
 json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
-checkpoint_flags = [
-    click.option("--checkpoint-every", default=10, show_default=True, help="Rounds between checkpoints."),
-    click.option("--checkpoint-minutes", type=float, help="Also save when so many minutes have passed."),
-    click.option("--keep", default=2, show_default=True, help="How many checkpoints to keep."),
-    click.option("--tensorboard", is_flag=True, help="Write TensorBoard events into the run's folder."),
-]
-
-
-def with_checkpoint_flags(command: Any) -> Any:
-    """Adds the flags that say how a run's folder is written."""
-    for flag in reversed(checkpoint_flags):
-        command = flag(command)
-    return command
 
 
 @click.command()
 @experiment_flags()
-@with_checkpoint_flags
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder; a run found there goes on.")
 @quiet_flag
 @json_flag
@@ -54,19 +40,17 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     Example:
       fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/alpha
     """
-    storing = _take_storing(flags)
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
-    execute(experiment, folder, quiet=quiet, as_json=as_json, **storing)
+    execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--rounds", type=int, help="Go on to this round, if it is more than the run was to have.")
-@with_checkpoint_flags
 @quiet_flag
 @json_flag
-def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool, **storing: Any) -> None:
+def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool) -> None:
     """Go on with a run that was stopped or killed, to exactly the result it would have had.
 
     \b
@@ -77,33 +61,22 @@ def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool, **stori
     config = read_config(folder)
     if "dataset" not in config:
         raise ValueError(f"{folder} was made from Python: call simulate with the same arguments and out= again")
-    experiment = Experiment.from_json(config, **({} if rounds is None else {"rounds": rounds}))
-    execute(experiment, folder, quiet=quiet, as_json=as_json, **storing)
+    experiment = Experiment.from_json(config)
+    if rounds is not None:
+        experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
+    execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
-def execute(
-    experiment: Experiment,
-    folder: Path,
-    *,
-    quiet: bool,
-    as_json: bool,
-    tensorboard: bool = False,
-    **storing: Any,
-) -> None:
+def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool) -> None:
     """Run an experiment in its folder, with progress, and say at the end where everything lies."""
     resolve_device(experiment.device)
-    keeper = RunFolder(folder, experiment.to_json(), **storing)
-    callbacks: list[Callback] = [keeper]
-    if tensorboard:
-        from fedlada.trackers import TensorBoard
-
-        callbacks.append(TensorBoard(folder / "events"))
+    callbacks: list[Callback] = []
     if not quiet and not as_json:
         print(_headline(experiment, folder), file=sys.stderr)
         callbacks.append(live_or_plain(experiment.method))
     with graceful_interrupt() as interrupt:
-        result = experiment.run([*callbacks, interrupt])
-    summary = _summary(experiment, folder, result, keeper.resumed_at)
+        result = experiment.run([*callbacks, interrupt], out=folder)
+    summary = _summary(experiment, folder, result)
     if as_json:
         print(json.dumps(summary))
     elif not quiet:
@@ -129,7 +102,7 @@ class Interrupt(Observer):
     def on_round(self, simulation: Simulation, row: dict[str, Any]) -> None:
         """Stop if asked to."""
         if self.pressed:
-            simulation.stop("stopped from the keyboard")
+            simulation.pause("stopped from the keyboard")
 
 
 @contextmanager
@@ -144,10 +117,6 @@ def graceful_interrupt() -> Iterator[Interrupt]:
             signal.signal(number, handler)
 
 
-def _take_storing(flags: dict[str, Any]) -> dict[str, Any]:
-    return {name: flags.pop(name) for name in ("checkpoint_every", "checkpoint_minutes", "keep", "tensorboard")}
-
-
 def _headline(experiment: Experiment, folder: Path) -> str:
     full = experiment.resolved()
     return (
@@ -156,13 +125,12 @@ def _headline(experiment: Experiment, folder: Path) -> str:
     )
 
 
-def _summary(experiment: Experiment, folder: Path, result: Result, resumed_at: int) -> dict[str, Any]:
+def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, Any]:
     history = result.history
     _, accuracies = history.measured("test_accuracy")
     summary: dict[str, Any] = {
         "method": experiment.method,
         "rounds": len(history),
-        "resumed_at": resumed_at,
         "stopped": result.stopped,
         "test_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": history.best(),
@@ -178,7 +146,8 @@ def _summary(experiment: Experiment, folder: Path, result: Result, resumed_at: i
 
 def _print_summary(summary: dict[str, Any]) -> None:
     accuracy = "" if summary["test_accuracy"] is None else f", test accuracy {summary['test_accuracy']:.4f}"
-    print(f"{summary['method']}: {summary['rounds']} rounds{accuracy} (best {summary['best_accuracy']:.4f})")
+    best = "" if summary["best_accuracy"] is None else f" (best {summary['best_accuracy']:.4f})"
+    print(f"{summary['method']}: {summary['rounds']} rounds{accuracy}{best}")
     if "target" in summary:
         reached = summary["rounds_to_target"]
         print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")

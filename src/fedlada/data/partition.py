@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class Dirichlet(Partition):
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         random = generator(seed, "partition")
-        pools = [random.permutation(pool) for pool in _by_class(labels)]
+        pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
         sizes = _client_sizes(len(labels), self.num_clients, self.size_spread, random)
         mixes = _class_mixes(self.num_clients, len(pools), self.concentration, random)
         counts = np.zeros((self.num_clients, len(pools)), dtype=np.int64)
@@ -94,7 +94,7 @@ class Pathological(Partition):
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         random = generator(seed, "partition")
-        pools = [random.permutation(pool) for pool in _by_class(labels)]
+        pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
         num_classes, each = len(pools), self.classes_per_client
         if each > num_classes:
             raise ValueError(f"classes_per_client is {each}, but the data has only {num_classes} classes")
@@ -130,14 +130,15 @@ class ByKey(Partition):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given(Partition):
-    """The sample numbers of each client, as given."""
+    """The sample numbers of each client, as given: one collection each, or a mapping to them (its keys are dropped)."""
 
-    indices: Sequence[Sequence[int]]
+    indices: Iterable[Iterable[int]] | Mapping[Any, Iterable[int]]
 
     needs_labels = False
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
-        clients = [np.asarray(own, dtype=np.int64).reshape(-1) for own in self.indices]
+        given = self.indices.values() if isinstance(self.indices, Mapping) else self.indices
+        clients = [_sample_numbers(own, client) for client, own in enumerate(given)]
         for client, own in enumerate(clients):
             if len(own) and (own.min() < 0 or own.max() >= len(labels)):
                 raise ValueError(f"client {client} has sample numbers outside 0..{len(labels) - 1}")
@@ -146,8 +147,21 @@ class Given(Partition):
         return _sorted(clients)
 
 
+def _sample_numbers(own: Iterable[int], client: int) -> Ints:
+    numbers = np.asarray(own if isinstance(own, (np.ndarray, list, tuple, range)) else list(own)).reshape(-1)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise ValueError(f"client {client} must be given by sample numbers, got values of type {numbers.dtype}")
+    return numbers.astype(np.int64)
+
+
 def _sorted(clients: Sequence[Ints]) -> list[Ints]:
     return [np.sort(own).astype(np.int64) for own in clients]
+
+
+def _whole_numbers(labels: Labels) -> Labels:
+    if labels.dtype.kind == "f":
+        raise ValueError("a partition by class needs class labels, got floating-point targets: take IID or ByKey")
+    return labels
 
 
 def _by_class(labels: Labels) -> list[Ints]:

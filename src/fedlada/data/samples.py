@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,13 @@ class Samples(ABC):
     @abstractmethod
     def labels(self) -> np.ndarray[Any, Any]:
         """The target of every sample, as partitions by class need them."""
+
+    def digest(self) -> str:
+        """What tells these samples from others: their number, and a few of them."""
+        chosen = np.linspace(0, len(self) - 1, num=min(20, len(self)), dtype=np.int64)
+        x, y = self.batch(chosen)
+        parts = [one.cpu().numpy().tobytes() if isinstance(one, Tensor) else repr(one).encode() for one in (x, y)]
+        return hashlib.sha256(str(len(self)).encode() + b"".join(parts)).hexdigest()
 
 
 class ArraySamples(Samples):
@@ -74,12 +82,18 @@ class DatasetSamples(Samples):
 
     def batch(self, indices: Ints) -> tuple[Any, Any]:
         items = [self.dataset[int(index)] for index in indices]
-        x, y = default_collate([(item[0], item[1]) for item in items])
-        return self._placed(x), self._placed(y)
+        if not isinstance(items[0], (tuple, list)) or len(items[0]) != 2:
+            raise ValueError(f"each item of the dataset must be a pair (x, y), got {type(items[0]).__name__}")
+        x, y = (self._placed(part) for part in default_collate([tuple(item) for item in items]))
+        # Class numbers of any width are what cross-entropy takes; the width of other integers is the user's.
+        is_class = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point()
+        return x, (y.long() if is_class else y)
 
     def labels(self) -> np.ndarray[Any, Any]:
         targets = getattr(self.dataset, "targets", None)
-        if targets is None:  # reads everything once: the price of a partition by class without `targets`
+        if targets is None or len(targets) != len(
+            self
+        ):  # reads everything once: the price of a partition by class without `targets`
             targets = [self.dataset[index][1] for index in range(len(self))]
         return np.asarray(targets)
 

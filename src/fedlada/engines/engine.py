@@ -35,6 +35,8 @@ class CohortResult:
     """Their weighted mean of the loss over all local steps."""
     mean_square_delta: float
     """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas."""
+    bytes_down: int
+    """The size of the broadcast, for each client that was asked."""
     bytes_up: int
     """The size of all uploads that arrived, refused ones too."""
 
@@ -53,6 +55,10 @@ class Engine(ABC):
     @abstractmethod
     def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
         """The local work of all of the plan's clients, averaged; `kept` holds the memories made so far."""
+
+    @abstractmethod
+    def data_digest(self) -> str:
+        """What tells this training data from another, cheap to compute."""
 
     @abstractmethod
     def check_test(self, samples: Samples) -> None:

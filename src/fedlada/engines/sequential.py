@@ -54,13 +54,16 @@ class SequentialEngine(Engine):
         self.device = device
         self.template = model
         self.flat = FlatModel(model, device, dtype)
-        self.loss = check_fit(self.flat.module, samples, loss, "training")
+        self.loss = check_fit(self.flat, samples, loss, "training")
 
     def initial_params(self) -> Tensor:
         return self.flat.vector.clone()
 
+    def data_digest(self) -> str:
+        return self.samples.digest()
+
     def check_test(self, samples: Samples) -> None:
-        check_fit(self.flat.module, samples, self.loss, "test")
+        check_fit(self.flat, samples, self.loss, "test")
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)
@@ -106,6 +109,7 @@ class SequentialEngine(Engine):
             num_steps=sums["steps"] / total if total else 0.0,
             train_loss=sums["loss"] / total if total else math.nan,
             mean_square_delta=sums["square"] / total if total else math.nan,
+            bytes_down=num_bytes(broadcast) * plan.num_asked,
             bytes_up=bytes_up,
         )
 
@@ -115,7 +119,7 @@ class SequentialEngine(Engine):
     def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> ClientResult:
         """One client's round, as the pseudo-code has it."""
         module = self.flat.module
-        module.train()
+        self.flat.train()
         torch.manual_seed(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         local = self.method.begin(broadcast, kept, lr=lr)

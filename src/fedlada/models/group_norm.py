@@ -19,10 +19,12 @@ def group_norm(model: nn.Module, num_groups: int = 2) -> nn.Module:
     converted = copy.deepcopy(model)
     if isinstance(converted, _NormBase):
         return _converted(converted, num_groups)
+    done: dict[nn.Module, nn.GroupNorm] = {}  # a norm that stands in two places stays one
     for parent in list(converted.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
             if isinstance(child, _NormBase) and child.running_mean is not None:
-                setattr(parent, name, _converted(child, num_groups))
+                done.setdefault(child, _converted(child, num_groups))
+                setattr(parent, name, done[child])
     return converted
 
 

@@ -85,6 +85,14 @@ class Checkpoints:
         found = (re.fullmatch(r"round-(\d+)\.json", path.name) for path in self.folder.glob("round-*.json"))
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
+    def forget_after(self, round: int) -> None:
+        """Remove what is newer: it was passed over as damaged, or belongs to rounds that will be run again."""
+        for newer in self.rounds():
+            if newer > round:
+                (self.folder / f"round-{newer:06d}.json").unlink()
+        for left_behind in self.folder.glob(".*.part"):
+            left_behind.unlink()
+
     def load(self, round: int, like: Server, like_kept: Kept) -> Checkpoint:
         """The state after that round, in the shape, precision and place of the given ones."""
         manifest = self._manifest(round)
@@ -124,14 +132,15 @@ class Checkpoints:
     def _manifest(self, round: int) -> dict[str, Any]:
         path = self.folder / f"round-{round:06d}.json"
         try:
-            manifest = json.loads(path.read_text())
-            if manifest["format"] > FORMAT:
-                raise ValueError(f"the checkpoint {path} was written by a newer version of fedlada: upgrade")
-            assert manifest["round"] == round
-            assert isinstance(manifest["sha256"], dict)
-            assert {manifest["server"], *manifest["kept"].values()} == set(manifest["sha256"])
-        except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError, AssertionError):
-            raise DamagedCheckpoint(f"the checkpoint {path} is damaged") from None
+            manifest = json.loads(path.read_bytes())
+            files = {manifest["server"], *manifest["kept"].values()}
+            whole = manifest["round"] == round and files == set(manifest["sha256"]) and manifest["format"] >= 1
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            whole = False
+        if not whole:
+            raise DamagedCheckpoint(f"the checkpoint {path} is damaged")
+        if manifest["format"] > FORMAT:
+            raise ValueError(f"the checkpoint {path} was written by a newer version of fedlada: upgrade")
         return dict(manifest)
 
     def _check(self, file: str, expected: str) -> None:
@@ -156,7 +165,7 @@ class Checkpoints:
         path = self.folder / file
         try:
             return load_file(path)
-        except (OSError, SafetensorError) as error:
+        except (FileNotFoundError, SafetensorError) as error:
             raise DamagedCheckpoint(f"the checkpoint file {path} cannot be read: {error}") from None
 
     def _clean(self) -> None:

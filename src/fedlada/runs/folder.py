@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ class RunFolder(Observer):
     """Writes a run's folder and goes on from its newest whole checkpoint if there is one.
 
     `config` is anything that JSON can hold, by default what can be said of a simulation made from Python; a folder
-    that holds another configuration is refused.
+    that holds another configuration is refused. `upgrade` turns a stored configuration of an older version into what
+    this version would have written.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class RunFolder(Observer):
         checkpoint_every: int = 10,
         checkpoint_minutes: float | None = None,
         keep: int = 2,
+        upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
         warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
         count("checkpoint_every", checkpoint_every)
@@ -49,6 +52,7 @@ class RunFolder(Observer):
         self.config = config
         self.checkpoint_every = checkpoint_every
         self.checkpoint_seconds = None if checkpoint_minutes is None else 60 * checkpoint_minutes
+        self.upgrade = upgrade
         self.warn = warn
         self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
         self.resumed_at = 0
@@ -62,17 +66,19 @@ class RunFolder(Observer):
         return self.path / "metrics.jsonl"
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        # Through JSON and back, so that it compares equal with what a file holds.
-        self._open(json.loads(json.dumps(self.config or describe(simulation))))
+        self._open(simulation)
         try:
             self._resume(simulation)
         except BaseException:
             self._lock.release()
             raise
+        if simulation.round < num_rounds:
+            # A model of an earlier end of this run must not pass for the one that is being trained.
+            (self.path / "model.safetensors").unlink(missing_ok=True)
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        append_row(self.metrics_path, row)
+        self._append(simulation)
         accuracy = row.get("test_accuracy")
         if accuracy is not None and accuracy > self._best_accuracy:
             self._best_accuracy = accuracy
@@ -95,6 +101,7 @@ class RunFolder(Observer):
 
     def save(self, simulation: Simulation) -> None:
         """Write a checkpoint now."""
+        self._append(simulation)
         make_durable(self.metrics_path)
         if self._new_best is not None:
             params, row = self._new_best
@@ -103,7 +110,13 @@ class RunFolder(Observer):
         self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept))
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
-    def _open(self, config: dict[str, Any]) -> None:
+    def _append(self, simulation: Simulation) -> None:
+        """Add the lines of rounds that have none: one, or none, or the one whose callback raised an error."""
+        for row in simulation.history[self._num_lines :]:
+            append_row(self.metrics_path, row)
+            self._num_lines += 1
+
+    def _open(self, simulation: Simulation) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -113,25 +126,31 @@ class RunFolder(Observer):
             ) from None
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
-        config_path = self.path / "config.json"
-        if not config_path.exists():
-            if self.metrics_path.exists():
-                self._lock.release()
-                raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
-            write_json(config_path, config)
-            return
-        stored = json.loads(config_path.read_text())
-        difference = first_difference(stored, config)
-        if difference:
+        try:
+            self._write_config(self.config or describe(simulation))
+        except BaseException:
             self._lock.release()
-            raise ValueError(
-                f"{self.path} holds another run ({difference}): take another folder, or `fedlada resume` to go on "
-                "with that one"
-            )
-        write_json(config_path, config)
+            raise
+
+    def _write_config(self, config: dict[str, Any]) -> None:
+        config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds
+        path = self.path / "config.json"
+        if path.exists():
+            stored = self.upgrade(read_config(self.path))
+            if difference := first_difference(stored, config):
+                way_out = "take another folder" + (
+                    ", or `fedlada resume` to go on with that one" if "dataset" in stored else ""
+                )
+                raise ValueError(f"{self.path} holds another run ({difference}): {way_out}")
+            if "rounds" in stored:  # asking for less must not forget how far the run was to go
+                config["rounds"] = max(stored["rounds"], config["rounds"])
+        elif self.metrics_path.exists():
+            raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
+        write_json(path, config)
 
     def _resume(self, simulation: Simulation) -> None:
         rows = read_rows(self.metrics_path)
+        damaged = False
         for round in self.checkpoints.rounds():
             try:
                 if len(rows) < round:
@@ -140,21 +159,55 @@ class RunFolder(Observer):
                     round, simulation.server, simulation.engine.method.init_kept(simulation.server.params)
                 )
             except DamagedCheckpoint as error:
+                damaged = True
                 self.warn(f"{error}; the checkpoint before it is used")
                 continue
             simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
             simulation.history = History(rows[:round])
             break
         self.resumed_at = simulation.round
+        if simulation.round == 0 and (damaged or len(rows) >= self.checkpoint_every):
+            old = self.path / "metrics.old.jsonl"
+            write_rows(old, rows)
+            self.warn(f"{self.path} has no whole checkpoint: the run starts again; its {len(rows)} lines are in {old}")
+        self.checkpoints.forget_after(simulation.round)
+        for left_behind in self.path.glob(".*.part"):
+            left_behind.unlink()
         # Rounds since the checkpoint will be run again, to the same bits: each has one line in the end.
         write_rows(self.metrics_path, rows[: simulation.round])
+        self._num_lines = simulation.round
         # A best round after the checkpoint will be met again too, so only the value before it counts here.
         self._best_accuracy = simulation.history.best() or -math.inf
         self._new_best = None
 
 
-FREE_TO_CHANGE = {"rounds", "fedlada", "target", "stop_at_target", "device", "data_dir"}
-"""What may differ when a run goes on: how far, where, and with which version; none of it changes earlier rounds."""
+FREE_TO_CHANGE = {
+    "rounds",
+    "fedlada",
+    "format",
+    "target",
+    "stop_at_target",
+    "device",
+    "data_dir",
+    "checkpoint_every",
+    "checkpoint_minutes",
+    "keep",
+    "tensorboard",
+}
+"""What may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A run's `config.json`."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} is not a run's folder: it has no config.json") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.json'} cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{folder / 'config.json'} is not a JSON object")
+    return config
 
 
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
@@ -164,26 +217,41 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
         if there == here or name in FREE_TO_CHANGE:
             continue
         if isinstance(there, dict) and isinstance(here, dict):
-            return first_difference(there, here)
+            if inner := first_difference(there, here):
+                return inner
+            continue
         return f"{name} is {there!r} there and {here!r} here"
     return ""
 
 
 def describe(simulation: Simulation) -> dict[str, Any]:
-    """What identifies a simulation made from Python: enough to refuse a folder that holds another one."""
-    plan = simulation.plan
+    """What identifies a simulation made from Python: enough to refuse a folder that holds another one.
+
+    Not the first weights: a run goes on from its checkpoint, whatever the model was given this time.
+    """
+    plan, engine = simulation.plan, simulation.engine
     clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
-        "method": repr(simulation.engine.method),
-        "seed": plan.seed,
+        "method": engine.method.name,
+        "local": [describe_part(part) for part in engine.method.local],
+        "server": describe_part(engine.method.server),
+        "num_params": simulation.server.params.numel(),
+        "loss": getattr(engine.loss, "__qualname__", type(engine.loss).__qualname__),
+        "data": engine.data_digest(),
         "clients": clients.hexdigest(),
-        "first_weights": hashlib.sha256(simulation.server.params.cpu().numpy().tobytes()).hexdigest(),
+        "seed": plan.seed,
         "cohorts": repr(plan.cohorts),
         "work": repr(plan.work),
-        "rates": [plan.schedule(round) for round in (1, 2, 3, 10, 100)],
+        "schedule": repr(plan.schedule) if is_dataclass(plan.schedule) else float(plan.schedule(1)),
         "weights": plan.weights,
         "unreliable": repr(plan.unreliable),
+        "eval_every": simulation.eval_every,
     }
+
+
+def describe_part(part: object) -> str:
+    """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
+    return f"{type(part).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(vars(part).items()))})"
 
 
 def export(model: nn.Module, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
-from fedlada.runs.folder import export
+from fedlada.runs.folder import export, read_config
 from fedlada.runs.metrics import read_rows
 
 
@@ -48,30 +48,24 @@ class StoredRun:
         export(self.model, Path(path))
 
 
-def open_run(path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None) -> StoredRun:
-    """Open a run's folder; `model` is needed only for runs that were made from Python with a model of their own."""
+def open_run(
+    path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None, *, data_dir: str | None = None
+) -> StoredRun:
+    """Open a run's folder; `model` is needed only for runs that were made from Python with a model of their own.
+
+    `data_dir` says where the data set lies, if no longer where it was.
+    """
     folder = Path(path)
     config = read_config(folder)
+    if data_dir is not None:
+        config["data_dir"] = data_dir
     if model is None:
         if "dataset" not in config:
             raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
         experiment = Experiment.from_json(config)
         model = experiment.build_model(experiment.load_data())
-    network = model if isinstance(model, nn.Module) else _quietly(model)
+    network = copy.deepcopy(model) if isinstance(model, nn.Module) else _quietly(model)
     return StoredRun(folder, config, History(read_rows(folder / "metrics.jsonl")), _trained(folder, network))
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """A run's `config.json`."""
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{folder} is not a run's folder: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{folder / 'config.json'} is not a JSON object")
-    return config
 
 
 def _quietly(factory: Callable[[], nn.Module]) -> nn.Module:

@@ -22,7 +22,7 @@ def read_rows(path: Path) -> list[Row]:
     """The rounds 1, 2, ... as far as the file goes without a gap; a line cut short by a kill ends it."""
     rows: list[Row] = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return rows
     for line in lines:
