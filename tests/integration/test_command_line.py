@@ -199,22 +199,41 @@ def test_wrong_usage_in_a_process():
     assert fedlada("run", "--alpha", "2", code=2).stderr == "fedlada: alpha must be in (0, 1], got 2.0\n"
 
 
+def run_shortened(lines, folder):
+    """Run documented lines in their order, with fewer steps and rounds: what matters is that each is right."""
+    for line in lines:
+        words = line.split("#")[0].split(" > ")[0].split()[1:]
+        rounds = {"run": "6", "compare": "4", "resume": "8"}.get(words[0], "")
+        words = [rounds if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
+        quick = [one for pair in zip(QUICK[::2], QUICK[1::2], strict=True) for one in pair if pair[0] not in words]
+        fedlada(*words, *(quick if words[0] in ("run", "compare") else []), cwd=folder)
+
+
 def test_help_teaches_with_an_example_that_runs(tmp_path):
-    """Every `fedlada ...` line of the help texts is run, shortened where it would take long."""
     lines = []
     for command in ("", "run", "resume", "compare", "evaluate", "methods", "data show", "completion"):
         text = fedlada(*command.split(), "--help").stdout
         lines += re.findall(r"^ +(fedlada .*)$", text, flags=re.MULTILINE)
     assert len(lines) >= 9
-    # The first weights do not matter here, only that the line is right: fewer steps a round.
-    for line in lines:
-        words = line.split(" > ")[0].split()[1:]
-        if words[0] in ("run", "compare"):
-            words += [*QUICK, *(["--jobs", "1"] if words[0] == "compare" else [])]
-            words = ["6" if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
-        elif words[0] == "resume":
-            words = ["8" if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
-        fedlada(*words, cwd=tmp_path)
+    run_shortened(lines, tmp_path)
+
+
+def test_the_readmes_commands_run(tmp_path):
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    lines = re.findall(r"^(fedlada [a-z]+ .*)$", text, flags=re.MULTILINE)
+    assert len(lines) >= 5
+    run_shortened(lines, tmp_path)
+
+
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (x, y), (x_test, y_test) = library.data.load_digits()
+    monkeypatch.chdir(tmp_path)
+    names = {"model": mlp(10), "x": x, "y": y, "x_test": x_test, "y_test": y_test}
+    exec(code.replace("rounds=100", "rounds=2"), names)
+    assert len(names["result"].history) == 2
+    assert len(rows(tmp_path / "runs" / "first")) == 2
 
 
 def test_own_model_by_its_path(tmp_path):

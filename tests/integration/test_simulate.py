@@ -356,6 +356,12 @@ def test_partitions_in_the_usual_formats():
         assert torch.equal(run(partition=same).server.params, expected)
 
 
+def test_read_only_arrays_are_fine():
+    x, y = X.copy(), Y.copy()
+    x.flags.writeable = y.flags.writeable = False
+    assert torch.equal(run(train=(x, y)).server.params, run().server.params)
+
+
 def test_numpy_scalars_are_numbers():
     assert torch.equal(run(seed=np.int64(3), rounds=np.int64(2)).server.params, run(seed=3, rounds=2).server.params)
     cohorts = Scheduled(np.array([[0, 1], [2, 3]]))

@@ -66,14 +66,14 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     """
     experiment = build_experiment(flags, dataset=name)
     source = experiment.load_data()
-    labels = np.asarray(source.train[1])
+    labels = source.labels("train")
     clients = experiment.build_partition().assign(labels, experiment.seed)
     sizes = np.array([len(own) for own in clients])
     num_classes = np.array([len(np.unique(labels[own])) for own in clients])
     facts = {
         "dataset": experiment.dataset,
         "train samples": len(labels),
-        "test samples": len(source.test[1]),
+        "test samples": len(source.labels("test")),
         "input shape": "x".join(str(size) for size in source.input_shape),
         "classes": source.num_classes,
         "clients": len(clients),

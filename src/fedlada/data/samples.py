@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,14 @@ class Samples(ABC):
         x, y = self.batch(chosen)
         parts = [one.cpu().numpy().tobytes() if isinstance(one, Tensor) else repr(one).encode() for one in (x, y)]
         return hashlib.sha256(str(len(self)).encode() + b"".join(parts)).hexdigest()
+
+
+class Placeable(ABC):
+    """Data that knows how it becomes `Samples` on a device."""
+
+    @abstractmethod
+    def samples(self, device: torch.device, dtype: torch.dtype) -> Samples:
+        """The samples there, in that precision."""
 
 
 class ArraySamples(Samples):
@@ -111,6 +120,8 @@ def as_samples(data: Any, device: torch.device, dtype: torch.dtype) -> Samples:
     """The given data as `Samples`: an `(x, y)` pair of arrays or tensors, a torch `Dataset`, or `Samples` already."""
     if isinstance(data, Samples):
         return data
+    if isinstance(data, Placeable):
+        return data.samples(device, dtype)
     if isinstance(data, Dataset):
         return DatasetSamples(data, device, dtype)
     if isinstance(data, (tuple, list)) and len(data) == 2:
@@ -123,7 +134,10 @@ def as_samples(data: Any, device: torch.device, dtype: torch.dtype) -> Samples:
 
 def _on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
     try:
-        tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+        with warnings.catch_warnings():
+            # A read-only array (a memory map, a decompressed file) is fine: nothing here writes to it.
+            warnings.filterwarnings("ignore", message=".*not writable")
+            tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be read as an array of numbers: {error}") from None
     if tensor.is_complex():
