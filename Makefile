@@ -26,7 +26,7 @@ demo: $(STAMP) ## compare FedLADA with FedAvg, FedCM and LocalAdam on digits: a 
 		--rounds 80 --target 0.95 --out runs/demo
 
 test: $(STAMP) ## run the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
 
 test-oldest: ## run it with the oldest torch and the other Python that we support
 	$(MAKE) test PYTHON=$(OLDEST_PYTHON) VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt

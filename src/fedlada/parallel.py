@@ -21,6 +21,7 @@ import torch
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.observers import Observer, describe
+from fedlada.progress import new_bars
 from fedlada.simulation import Simulation
 
 
@@ -194,18 +195,8 @@ class _Bars(Display):
     """A bar for all runs together, and one for each run at work."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         self.jobs = jobs
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[news]}", markup=False),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
+        self.bars = new_bars()
         rounds = [job.config["rounds"] for job in jobs]
         self.total = self.bars.add_task("all rounds", total=sum(rounds), news="")
         self.tasks = [

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from fedlada.history import Row
 from fedlada.observers import Observer, PlainProgress, describe
 from fedlada.simulation import Simulation
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def live_or_plain(label: str = "") -> Observer:
@@ -20,22 +24,27 @@ def live_or_plain(label: str = "") -> Observer:
     return LiveProgress(label)
 
 
+def new_bars() -> Progress:
+    """Bars on standard error, each with a field `news` for what there is to say."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[news]}", markup=False),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
 class LiveProgress(Observer):
     """One line with a bar, the round, loss and accuracy, and the time left."""
 
     def __init__(self, label: str = "") -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         self.label = label
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[news]}", markup=False),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
+        self.bar = new_bars()
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self.bar.start()
