@@ -32,7 +32,7 @@ def sign_method(*amendment):
 train, test = load_digits()
 for name, method in {
     "sign": sign_method(),
-    "sign, amended": sign_method(TowardGlobalDirection(alpha=0.1)),
+    "sign, amended": sign_method(TowardGlobalDirection(alpha=0.3)),
 }.items():
     result = fedlada.simulate(
         lambda: fedlada.models.mlp(10),
@@ -44,6 +44,6 @@ for name, method in {
         rounds=40,
         local_epochs=5,
         batch_size=10,
-        lr=0.002,
+        lr=0.005,
     )
     print(f"{name}: accuracy {result.history.best():.3f}, {method.num_vectors()} vectors down and up")
