@@ -78,7 +78,7 @@ class Simulation:
                 for observer in observers:
                     observer.on_round(self, row)
                 if self.stopped and not self.paused:
-                    self._evaluate(row)  # the last round is always evaluated, also when nobody knew it was
+                    self._evaluate(row, self.server)  # the last round is always evaluated, also when nobody knew it was
                 for observer in storing:
                     observer.on_round(self, row)
             self.stop(f"all {num_rounds} rounds were run")
@@ -108,17 +108,18 @@ class Simulation:
         server = self._aggregate(plan, result)
         row = self._row(plan, result, server)
         row["seconds"] = time.perf_counter() - start
+        if is_last or plan.round % self.eval_every == 0:
+            self._evaluate(row, server)
+        # From here on nothing can fail: the round is committed whole.
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
-        if is_last or plan.round % self.eval_every == 0:
-            self._evaluate(row)
         self.history.rows.append(row)
         return row
 
-    def _evaluate(self, row: Row) -> None:
+    def _evaluate(self, row: Row, server: Server) -> None:
         """Add the metrics of the global model to a row, unless they are there."""
         if self.test is not None and "test_loss" not in row:
-            measured = self.engine.evaluate(self.server.params, self.test, self.metrics)
+            measured = self.engine.evaluate(server.params, self.test, self.metrics)
             row.update({f"test_{name}": _finite(value) for name, value in measured.items()})
 
     def result(self) -> Result:

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -408,3 +409,32 @@ def test_python_runs_notice_other_settings(tmp_path, change, word):
     library.simulate(small_net(), **common)
     with pytest.raises(ValueError, match=f"holds another run \\({word} is"):
         library.simulate(small_net(), **{**common, **change})
+
+
+def test_a_failing_metric_leaves_the_round_undone(tmp_path):
+    calls = []
+
+    def fails_at_third(outputs, targets):
+        calls.append(len(outputs) == len(targets))
+        if len(calls) == 3:
+            raise KeyError("metric")
+        return 0.5
+
+    with pytest.raises(KeyError, match="metric"):
+        simulate(tmp_path / "a", 6, metrics={"mine": fails_at_third})
+    assert len(rows(tmp_path / "a")) == 2
+    assert Checkpoints(tmp_path / "a" / "checkpoints").rounds() == [2]
+    assert same_bits(simulate(tmp_path / "a", 6).server, simulate(tmp_path / "b", 6).server)
+
+
+def test_callbacks_may_add_numbers_of_numpy_and_torch(tmp_path):
+    def mine(_, row):
+        row["numpy"] = np.float32(row["round"])
+        row["torch"] = torch.tensor(row["round"] + 0.5)
+        row["lost"] = np.float64("nan")
+        row["other"] = small_net
+
+    simulate(tmp_path, 2, callbacks=[mine])
+    first = rows(tmp_path)[0]
+    assert (first["numpy"], first["torch"], first["lost"]) == (1.0, 1.5, None)
+    assert "small_net" in first["other"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from fedlada.history import Row
 from fedlada.runs.files import CannotWrite, write_atomic
@@ -15,7 +16,13 @@ def to_line(row: Row) -> str:
     plain = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
     }
-    return json.dumps(plain, allow_nan=False) + "\n"
+    return json.dumps(plain, allow_nan=False, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """What a callback put into a row and JSON does not know: numbers of numpy and torch, else its text."""
+    number = value.item() if getattr(value, "size", None) == 1 or getattr(value, "ndim", None) == 0 else str(value)
+    return None if isinstance(number, float) and not math.isfinite(number) else number
 
 
 def read_rows(path: Path) -> list[Row]:
