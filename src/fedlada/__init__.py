@@ -6,7 +6,7 @@ result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.r
 result.model, result.history, result.plot()
 """
 
-from fedlada import cohorts, data, engines, local, models, recipes, schedules, server
+from fedlada import cohorts, data, engines, local, models, recipes, schedules, server, trackers
 from fedlada.api import load_run, simulate
 from fedlada.cohorts import Unreliable
 from fedlada.evaluation import evaluate
@@ -54,4 +54,5 @@ __all__ = [
     "schedules",
     "server",
     "simulate",
+    "trackers",
 ]
