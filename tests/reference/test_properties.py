@@ -14,7 +14,7 @@ from method_table import METHODS
 from reference.problem import make_problem
 
 names = pytest.mark.parametrize("name", METHODS)
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=15)
 
 
 def client_uploads(method, problem, clients):

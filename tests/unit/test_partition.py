@@ -82,7 +82,7 @@ def test_ends_within_seconds_at_the_extremes():
         assert sum(len(own) for own in partition.assign(labels, 0)) == len(labels)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     num_clients=st.integers(1, 40),
     classes=st.integers(1, 10),
