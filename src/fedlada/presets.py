@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedlada.local import AMSGrad
+from fedlada.recipes import RECIPES
+
 SGD_BASED = {"lr": 0.1, "lr_decay": 0.998, "model": "cnn-gn", "hyper": {}}
 ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998, "model": "cnn-gn", "hyper": {}}
 """The paper's rates, where nothing was tuned."""
@@ -26,5 +29,7 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
     """`lr`, `lr_decay`, `model` and `hyper` for a method on a data set."""
-    default = ADAPTIVE if method in ("localadam", "fedlada") else SGD_BASED
+    # By its parts, not by its name: a new method needs no entry here.
+    is_adaptive = any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)
+    default = ADAPTIVE if is_adaptive else SGD_BASED
     return {**default, **TUNED.get((dataset, method), {})}

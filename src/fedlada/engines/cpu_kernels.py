@@ -15,9 +15,9 @@ SMALL_MODEL = 1_000_000
 def fast_cpu_kernels(device: torch.device, num_params: int) -> Iterator[None]:
     """Takes torch's native kernels instead of oneDNN's where those are slow: small models on ARM processors.
 
-    There a call of oneDNN costs half a millisecond whatever its size, which is most of a small model's step (measured:
-    a 10,026-parameter CNN, batch 10: 3.6 ms with it, 1.4 ms without; the same from 70,000 parameters on). The rule
-    looks at nothing that varies between two runs, because the kernels decide the last bits of a result.
+    There a call of oneDNN has a high fixed cost, which is much of a small model's step: a loop over a 10,026-parameter
+    CNN takes two thirds of the time without it (`benchmarks/results/simulators_arm_202611.md`). The rule looks at
+    nothing that varies between two runs, because the kernels decide the last bits of a result.
     """
     applies = device.type == "cpu" and platform.machine() in ("aarch64", "arm64") and num_params < SMALL_MODEL
     if not applies or not torch.backends.mkldnn.enabled:
