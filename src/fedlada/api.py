@@ -54,6 +54,7 @@ def simulate(
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
     eval_every: int = 1,
+    eval_train_every: int | None = None,
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
@@ -90,6 +91,8 @@ def simulate(
         loss: a function of outputs and targets; by default cross-entropy for whole-number targets, else squared error.
         metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`.
         eval_every: evaluate after so many rounds, and always after the last.
+        eval_train_every: also evaluate on the whole training set, without augmentation, after so many rounds and after
+            the last: `full_train_loss` and `full_train_accuracy`.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
@@ -124,7 +127,15 @@ def simulate(
         unreliable=unreliable or Unreliable(),
     )
     test_samples = None if test is None else as_samples(test, place, precision)
-    simulation = Simulation(runner, plan, test_samples, metrics=metrics, eval_every=eval_every)
+    simulation = Simulation(
+        runner,
+        plan,
+        test_samples,
+        metrics=metrics,
+        eval_every=eval_every,
+        train=train_samples,
+        eval_train_every=eval_train_every,
+    )
     observers = [as_observer(callback) for callback in callbacks]
     if stop_at_accuracy is not None or stop_after_seconds is not None:
         observers.append(StopAt(stop_at_accuracy, stop_after_seconds))

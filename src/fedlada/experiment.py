@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +17,14 @@ from torch import nn
 
 from fedlada.api import simulate
 from fedlada.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
-from fedlada.data.partition import IID, Dirichlet, Partition, Pathological
-from fedlada.data.sources import DATASETS, Source
+from fedlada.data.image_folder import Progress
+from fedlada.data.partition import IID, ByKey, Dirichlet, Partition, Pathological
+from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
-from fedlada.models import MODELS
+from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
-from fedlada.presets import preset
+from fedlada.presets import PLAIN, preset
 from fedlada.recipes import RECIPES
 from fedlada.validation import count, one_of, positive, probability
 
@@ -50,20 +49,24 @@ class Experiment:
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyper-parameters; those left out are the preset's or the recipe's."""
     dataset: str = _flag("digits", "the data set", tuple(DATASETS))
-    data_dir: str | None = _flag(None, "where the data sets lie")
-    model: str | None = _flag(None, "a model's name, or package.module:factory for your own")
-    num_clients: int = _flag(50, "m: clients in all")
-    cohort_size: int = _flag(5, "S: clients per round")
-    cohorts: str = _flag("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
-    partition: str = _flag(
-        "dirichlet", "how the samples are divided among clients", ("dirichlet", "iid", "pathological")
+    data_dir: str | None = _flag(None, "the folder in which the data set lies; for npz the file")
+    augment: str | None = _flag(
+        None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
     )
-    concentration: float = _flag(0.1, "Dirichlet: the lower, the more clients differ")
+    image_size: int | None = _flag(None, "folder: scale and cut the images to so many pixels")
+    model: str | None = _flag(None, "a model's name, or package.module:factory for your own")
+    num_clients: int | None = _flag(None, "m: clients in all")
+    cohort_size: int | None = _flag(None, "S: clients per round")
+    cohorts: str = _flag("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
+    partition: str | None = _flag(
+        None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "natural")
+    )
+    concentration: float | None = _flag(None, "Dirichlet: the lower, the more clients differ")
     refill: bool = _flag(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
     classes_per_client: int = _flag(2, "pathological: classes each client has")
     size_spread: float = _flag(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
-    batch_size: int = _flag(10, "samples per local step")
-    local_epochs: int = _flag(5, "passes over a client's data per round")
+    batch_size: int | None = _flag(None, "samples per local step")
+    local_epochs: int | None = _flag(None, "passes over a client's data per round")
     local_steps: int | None = _flag(None, "local steps per round, instead of epochs")
     lr: float | None = _flag(None, "eta_l: the clients' learning rate")
     lr_decay: float | None = _flag(None, "factor on the learning rate after each round")
@@ -72,6 +75,7 @@ class Experiment:
     stragglers: float = _flag(0.0, "probability that a client does only part of its work")
     rounds: int = _flag(100, "T: rounds to run")
     eval_every: int = _flag(1, "evaluate after so many rounds, and after the last")
+    eval_train_every: int | None = _flag(None, "also evaluate on the whole training set, after so many rounds")
     target: float | None = _flag(None, "accuracy to reach, for the summary")
     stop_at_target: bool = _flag(False, "end the run when the target is reached")
     seed: int = _flag(0, "fixes everything that is random")
@@ -87,65 +91,82 @@ class Experiment:
     def __post_init__(self) -> None:
         _check_types(self)
         for one in fields(self):
-            if one.metadata.get("choices"):
+            if one.metadata.get("choices") and getattr(self, one.name) is not None:
                 one_of(one.name, getattr(self, one.name), one.metadata["choices"])
         unknown = set(self.hyper) - set(hyper_parameters(self.method))
         if unknown:
             known = ", ".join(hyper_parameters(self.method))
             raise ValueError(f"{self.method} has no hyper-parameter {sorted(unknown)[0]!r}; it has {known}")
         count("rounds", self.rounds)
-        count("cohort_size", self.cohort_size)
-        if self.cohort_size > self.num_clients:
-            raise ValueError(f"cohort_size is {self.cohort_size}, but there are only {self.num_clients} clients")
+        full = self.resolved()
+        assert full.cohort_size is not None
+        count("cohort_size", full.cohort_size)
+        if full.num_clients is not None and full.cohort_size > full.num_clients:
+            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {full.num_clients} clients")
         if self.target is not None:
             probability("target", self.target)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
-        if self.partition == "pathological" and self.size_spread != 0:
-            raise ValueError("size_spread has no effect on a pathological partition: leave it out")
+        if full.partition in ("pathological", "natural") and self.size_spread != 0:
+            raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
         self.build_method()
-        positive("lr", self.resolved().lr)
-        self.build_partition()
+        positive("lr", full.lr)
+        if full.partition != "natural":
+            full.build_partition(None)
         if self.model is not None:
             model_factory(self.model)
 
     def resolved(self) -> Experiment:
         """The same run with nothing left to a default: what is stored."""
-        tuned = preset(self.dataset, self.method)
-        given: dict[str, Any] = {"lr": self.lr, "lr_decay": self.lr_decay, "model": self.model}
-        chosen: dict[str, Any] = {name: tuned[name] if value is None else value for name, value in given.items()}
-        recipe_defaults = hyper_parameters(self.method)
-        hyper = {**recipe_defaults, **tuned["hyper"], **self.hyper}
-        if all(getattr(self, name) == value for name, value in chosen.items()) and hyper == dict(self.hyper):
-            return self
-        return replace(self, **chosen, hyper=hyper)
+        suited = preset(self.dataset, self.method)
+        if self.partition == "natural":  # how many there are, the data says
+            suited["num_clients"] = None
+        elif self.partition is not None and suited["num_clients"] is None:
+            suited["num_clients"] = PLAIN["num_clients"]
+        hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
+        missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
+        return replace(self, **missing, hyper=hyper) if missing or hyper != dict(self.hyper) else self
 
     def build_method(self) -> FederatedMethod:
         """The method with its hyper-parameters."""
         return RECIPES[self.method](**{**preset(self.dataset, self.method)["hyper"], **self.hyper})
 
-    def build_partition(self) -> Partition:
-        """The rule that divides the samples."""
-        if self.partition == "iid":
-            return IID(num_clients=self.num_clients, size_spread=self.size_spread)
-        if self.partition == "pathological":
-            return Pathological(num_clients=self.num_clients, classes_per_client=self.classes_per_client)
+    def build_partition(self, source: Source | None) -> Partition:
+        """The rule that divides the samples of that data."""
+        full = self.resolved()
+        if full.partition == "natural":
+            if source is None or source.client is None:
+                raise ValueError(f"{self.dataset} does not say which client a sample belongs to: choose a --partition")
+            return ByKey(keys=source.client.tolist())
+        assert full.num_clients is not None
+        if full.partition == "iid":
+            return IID(num_clients=full.num_clients, size_spread=self.size_spread)
+        if full.partition == "pathological":
+            return Pathological(num_clients=full.num_clients, classes_per_client=self.classes_per_client)
+        assert full.concentration is not None
         return Dirichlet(
-            num_clients=self.num_clients,
-            concentration=self.concentration,
+            num_clients=full.num_clients,
+            concentration=full.concentration,
             refill=self.refill,
             size_spread=self.size_spread,
         )
 
-    def build_cohorts(self) -> Cohorts:
+    def build_cohorts(self, source: Source) -> Cohorts:
         """The way cohorts are drawn."""
-        if self.cohorts == "bernoulli":
-            return Bernoulli(self.cohort_size / self.num_clients)
-        return FixedSize(self.cohort_size)
+        full = self.resolved()
+        assert full.cohort_size is not None
+        if self.cohorts == "fixed":
+            return FixedSize(full.cohort_size)
+        partition = full.build_partition(source)
+        num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
+        assert num_clients is not None
+        return Bernoulli(full.cohort_size / num_clients)
 
-    def load_data(self) -> Source:
+    def load_data(self, progress: Progress | None = None) -> Source:
         """The data set."""
-        return DATASETS[self.dataset](self.data_dir)
+        augment = self.resolved().augment
+        assert augment is not None
+        return load_dataset(self.dataset, self.data_dir, augment=augment, image_size=self.image_size, progress=progress)
 
     def build_model(self, source: Source) -> Callable[[], nn.Module]:
         """A function that makes the model for this data."""
@@ -162,6 +183,7 @@ class Experiment:
         """Run it; `out` is the run's folder, where a run that is found goes on."""
         full = self.resolved()
         source = source or full.load_data()
+        assert full.batch_size is not None
         assert full.lr is not None
         assert full.lr_decay is not None
         return simulate(
@@ -169,9 +191,9 @@ class Experiment:
             source.train,
             test=source.test,
             method=full.build_method(),
-            partition=full.build_partition(),
+            partition=full.build_partition(source),
             rounds=full.rounds,
-            cohorts=full.build_cohorts(),
+            cohorts=full.build_cohorts(source),
             batch_size=full.batch_size,
             local_epochs=full.local_epochs if full.local_steps is None else None,
             local_steps=full.local_steps,
@@ -180,6 +202,7 @@ class Experiment:
             weights=full.weights,
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             eval_every=full.eval_every,
+            eval_train_every=full.eval_train_every,
             stop_at_accuracy=full.target if full.stop_at_target else None,
             callbacks=[*callbacks, *self._trackers(out)],
             out=None if out is None else self.folder(out),
@@ -259,20 +282,3 @@ def _check_types(experiment: Experiment) -> None:
 def hyper_parameters(method: str) -> dict[str, Any]:
     """A method's hyper-parameters with the recipe's defaults."""
     return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
-
-
-def model_factory(name: str) -> Callable[..., nn.Module]:
-    """A model's factory by its name, or the user's own by `package.module:factory`."""
-    if ":" not in name:
-        one_of("model", name, tuple(MODELS))
-        return MODELS[name]
-    module, _, attribute = name.partition(":")
-    if "" not in sys.path:  # as `python -m` has it: a module beside the user is found
-        sys.path.insert(0, "")
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the model {name!r} cannot be imported: {error}") from None
-    if not callable(factory):
-        raise ValueError(f"the model {name!r} is not a function")
-    return factory  # type: ignore[no-any-return]

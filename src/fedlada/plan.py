@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fedlada.cohorts import Cohorts, Unreliable
 from fedlada.data.batches import LocalWork
-from fedlada.randomness import Ints, bits, torch_seed
+from fedlada.randomness import Ints, Words, bits, torch_seed, words
 from fedlada.schedules import Schedule
 from fedlada.validation import one_of, whole_number
 
@@ -19,6 +19,8 @@ class Assignment:
 
     client: int
     batches: Sequence[Ints]
+    words: Sequence[Words]
+    """One random word for each sample of each batch: what augmentation is made from."""
     weight: float
     seed: int
     """For models that draw random numbers themselves (dropout)."""
@@ -97,6 +99,15 @@ class Plan:
                 lost.append(client)
             else:
                 batches = self.work.batches(own, bits(self.seed, "batches", round, client), num_steps)
-                key = torch_seed(self.seed, "model", round, client)
-                assignments.append(Assignment(client, batches, self.weight(client), key))
+                assignments.append(self._assignment(round, client, batches))
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
+
+    def _assignment(self, round: int, client: int, batches: list[Ints]) -> Assignment:
+        stream = bits(self.seed, "augmentation", round, client)
+        return Assignment(
+            client,
+            batches,
+            [words(stream, len(batch)) for batch in batches],
+            self.weight(client),
+            torch_seed(self.seed, "model", round, client),
+        )

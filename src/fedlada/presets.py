@@ -1,7 +1,8 @@
-"""Hyper-parameters that suit a data set: what is used where nothing is given.
+"""What suits a data set and a method: what is used where nothing is given.
 
-The digits' values were found by `benchmarks/tune_digits.py` (`benchmarks/results/tuning*_digits_*.md`): 24
+The digits' hyper-parameters were found by `benchmarks/tune_digits.py` (`benchmarks/results/tuning*_digits_*.md`): 24
 configurations for each method, chosen by accuracy on a validation split of the training data, never on the test set.
+Those of the paper's three data sets are the printed ones.
 """
 
 from __future__ import annotations
@@ -11,9 +12,38 @@ from typing import Any
 from fedlada.local import AMSGrad
 from fedlada.recipes import RECIPES
 
-SGD_BASED = {"lr": 0.1, "lr_decay": 0.998, "model": "cnn-gn", "hyper": {}}
-ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998, "model": "cnn-gn", "hyper": {}}
+PLAIN: dict[str, Any] = {
+    "num_clients": 100,
+    "cohort_size": 10,
+    "partition": "dirichlet",
+    "concentration": 0.6,
+    "batch_size": 50,
+    "local_epochs": 1,
+    "augment": "none",
+    "model": "cnn-gn",
+}
+PAPER: dict[str, Any] = {**PLAIN, "local_epochs": 2, "augment": "authors", "model": "resnet18-gn"}
+SMALL: dict[str, Any] = {**PLAIN, "num_clients": 10, "cohort_size": 5, "batch_size": 20}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "digits": {**PLAIN, "num_clients": 50, "cohort_size": 5, "concentration": 0.1, "batch_size": 10, "local_epochs": 5},
+    "mnist": PLAIN,
+    "fashion-mnist": PLAIN,
+    "cifar10": {**PAPER, "local_epochs": 5},
+    "cifar100": PAPER,
+    "tinyimagenet": PAPER,
+    "folder": SMALL,
+    "npz": {**SMALL, "model": "mlp"},
+    "docstrings": {**SMALL, "num_clients": None, "partition": "natural", "model": "text-transformer"},
+}
+"""The federation that a data set stands for; every value is a flag of its own."""
+
+SGD_BASED = {"lr": 0.1, "lr_decay": 0.998}
+ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998}
 """The paper's rates, where nothing was tuned."""
+
+PAPER_ALPHA = {"cifar10": 0.1, "cifar100": 0.05, "tinyimagenet": 0.05}
+"""FedLADA's; the paper prints none for FedCM and amended FedAdam, which stay at the recipes' 0.1."""
 
 TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("digits", "fedavg"): {"lr": 0.05},
@@ -28,8 +58,15 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
-    """`lr`, `lr_decay`, `model` and `hyper` for a method on a data set."""
+    """Every flag that depends on the data set or the method, and `hyper`."""
     # By its parts, not by its name: a new method needs no entry here.
     is_adaptive = any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)
-    default = ADAPTIVE if is_adaptive else SGD_BASED
-    return {**default, **TUNED.get((dataset, method), {})}
+    rates = ADAPTIVE if is_adaptive else SGD_BASED
+    printed = {"hyper": _printed(dataset, method, is_adaptive)} if dataset in PAPER_ALPHA else {"hyper": {}}
+    return {**SETTINGS[dataset], **rates, **printed, **TUNED.get((dataset, method), {})}
+
+
+def _printed(dataset: str, method: str, is_adaptive: bool) -> dict[str, Any]:
+    """The paper's L2 and alpha; the clipping at norm 10 is its authors' habit."""
+    hyper = {"weight_decay": 1e-2 if is_adaptive else 1e-3, "clip_norm": 10.0}
+    return {**hyper, "alpha": PAPER_ALPHA[dataset]} if method == "fedlada" else hyper

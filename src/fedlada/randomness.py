@@ -11,6 +11,7 @@ import hashlib
 import numpy as np
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
 _WORD = 2**64
 
@@ -39,6 +40,11 @@ def permutation(stream: np.random.Philox, size: int) -> Ints:
 def uniform(stream: np.random.Philox, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Numbers in [0, 1), from raw words."""
     return (stream.random_raw(size) >> np.uint64(11)).astype(np.float64) / 2.0**53
+
+
+def words(stream: np.random.Philox, size: int) -> Words:
+    """Raw random words of 64 bits."""
+    return stream.random_raw(size)
 
 
 def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:

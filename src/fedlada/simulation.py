@@ -35,13 +35,19 @@ class Simulation:
         *,
         metrics: Mapping[str, Metric] | None = None,
         eval_every: int = 1,
+        train: Samples | None = None,
+        eval_train_every: int | None = None,
     ) -> None:
         count("eval_every", eval_every)
+        if eval_train_every is not None:
+            count("eval_train_every", eval_train_every)
         self.engine = engine
         self.plan = plan
         self.test = test
         self.metrics = dict(metrics or {})
         self.eval_every = eval_every
+        self.train = train
+        self.eval_train_every = eval_train_every
         self.round = 0
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
@@ -78,7 +84,7 @@ class Simulation:
                 for observer in observers:
                     observer.on_round(self, row)
                 if self.stopped and not self.paused:
-                    self._evaluate(row, self.server)  # the last round is always evaluated, also when nobody knew it was
+                    self._evaluate(row, self.server, is_last=True)  # also when nobody knew that it was
                 for observer in storing:
                     observer.on_round(self, row)
             self.stop(f"all {num_rounds} rounds were run")
@@ -108,19 +114,24 @@ class Simulation:
         server = self._aggregate(plan, result)
         row = self._row(plan, result, server)
         row["seconds"] = time.perf_counter() - start
-        if is_last or plan.round % self.eval_every == 0:
-            self._evaluate(row, server)
+        self._evaluate(row, server, is_last=is_last)
         # From here on nothing can fail: the round is committed whole.
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
         self.history.rows.append(row)
         return row
 
-    def _evaluate(self, row: Row, server: Server) -> None:
-        """Add the metrics of the global model to a row, unless they are there."""
-        if self.test is not None and "test_loss" not in row:
-            measured = self.engine.evaluate(server.params, self.test, self.metrics)
-            row.update({f"test_{name}": _finite(value) for name, value in measured.items()})
+    def _evaluate(self, row: Row, server: Server, *, is_last: bool) -> None:
+        """Add to a row what is to be measured in this round, unless it is there."""
+        due = [
+            ("test", self.test, self.eval_every, self.metrics),
+            ("full_train", self.train, self.eval_train_every, {}),
+        ]
+        for name, samples, every, metrics in due:
+            if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):
+                continue
+            measured = self.engine.evaluate(server.params, samples, metrics)
+            row.update({f"{name}_{key}": _finite(value) for key, value in measured.items()})
 
     def result(self) -> Result:
         """The model, the history and the server as they are now."""

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 import fedlada
-from fedlada.data import Images, load_cifar, load_idx
+from fedlada.data import Images, load_cifar, load_dataset, load_idx
 from fedlada.data.cifar import read_pickle
 from fedlada.data.images import channel_statistics
-from fedlada.data.sources import DATASETS
 
 RANDOM = np.random.default_rng(0)
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -134,7 +133,7 @@ def test_a_hostile_pickle_is_refused(tmp_path, attack, protocol):
 
 
 def test_damaged_cifar_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no .*cifar-10-batches-py/data_batch_1: unpack the official"):
+    with pytest.raises(ValueError, match=r"there is no folder .*cifar-10-batches-py: fedlada data fetch cifar10"):
         load_cifar(tmp_path, "cifar10", "train")
     write_cifar(tmp_path, "cifar10", labels=[0, 1, 2, 3, 4, 5, 10])
     with pytest.raises(ValueError, match=r"data_batch_1 holds labels outside 0..9"):
@@ -152,6 +151,25 @@ def test_damaged_cifar_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="test_batch is damaged or not a data file"):
         load_cifar(tmp_path, "cifar10", "test")
+
+
+def test_a_missing_batch_is_named(tmp_path):
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_4").unlink()
+    with pytest.raises(ValueError, match=r"there is no .*data_batch_4: unpack the official"):
+        load_cifar(tmp_path, "cifar10", "train")
+
+
+def test_data_sets_lie_in_their_own_folder_or_are_it(tmp_path, mnist):
+    write_cifar(tmp_path, "cifar100")
+    source = load_dataset("cifar100", tmp_path, augment="authors")
+    assert (source.num_classes, source.train.augmentation.padding) == (100, 4)
+    assert source.train.mean == (0.5071, 0.4867, 0.4408)  # the authors'
+    assert len(load_dataset("cifar100", tmp_path / "cifar-100-python").train) == len(source.train)
+    (tmp_path / "mnist").mkdir()
+    for path in mnist[0].glob("*ubyte*"):
+        path.rename(tmp_path / "mnist" / path.name)
+    assert len(load_dataset("mnist", tmp_path).train) == 60
 
 
 def test_images_are_normalised_on_the_device():
@@ -183,14 +201,20 @@ def test_wrong_images_are_refused():
 
 
 def test_sources_need_a_folder():
-    for name in ("mnist", "fashion-mnist", "cifar10", "cifar100"):
-        with pytest.raises(ValueError, match=f"{name} must be read from a folder: say where"):
-            DATASETS[name](None)
+    for name in ("mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet", "folder", "npz"):
+        with pytest.raises(ValueError, match=f"{name} must be read from files: say where"):
+            load_dataset(name)
+    with pytest.raises(ValueError, match="dataset must be one of digits"):
+        load_dataset("imagenet")
+    with pytest.raises(ValueError, match="augment must be one of none, authors, crop"):
+        load_dataset("digits", augment="some")
+    with pytest.raises(ValueError, match="digits has no images in bytes to augment"):
+        load_dataset("digits", augment="crop")
 
 
 @pytest.mark.skipif(not DEBIAN.exists(), reason="Debian's dataset-fashion-mnist is not installed")
 def test_fashion_mnist_for_real():
-    source = DATASETS["fashion-mnist"](str(DEBIAN))
+    source = load_dataset("fashion-mnist", DEBIAN)
     assert len(source.train) == 60_000
     assert len(source.test) == 10_000
     assert np.bincount(source.labels("train")).tolist() == [6000] * 10

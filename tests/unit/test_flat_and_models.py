@@ -94,13 +94,23 @@ def test_group_norm_keeps_scales_and_finds_a_divisor():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 7, 9)])
 @pytest.mark.parametrize("name", models.MODELS)
 def test_models_fit_their_input(name, shape):
-    if name == "lenet" and min(shape[1:]) < 16:
+    if name == "text-transformer":
+        with pytest.raises(ValueError, match="text_transformer needs sequences of one length"):
+            models.text_transformer(input_shape=shape)
+        return
+    if name.startswith("lenet") and min(shape[1:]) < 16:
         with pytest.raises(ValueError, match="lenet needs images of at least 16x16"):
             models.lenet(input_shape=shape)
         return
     model = models.MODELS[name](7, input_shape=shape)
     assert model(torch.randn(2, *shape)).shape == (2, 7)
     FlatModel(model, CPU)
+
+
+@pytest.mark.parametrize("name", ["cnn-gn", "lenet", "resnet18-gn"])
+def test_models_of_images_take_images(name):
+    with pytest.raises(ValueError, match=r"needs images of shape \(channels, height, width\), got inputs of \(32,\)"):
+        models.MODELS[name](7, input_shape=(32,))
 
 
 def test_resnet18_gn_is_the_papers():

@@ -97,7 +97,8 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment) -> None
     try:
         from fedlada.report.plots import plot_histories
 
-        title = f"{experiment.dataset}, {experiment.cohort_size} of {experiment.num_clients} clients a round"
+        full = experiment.resolved()
+        title = f"{full.dataset}, {full.cohort_size} of {full.num_clients or 'all'} clients a round"
         figure = plot_histories(comparison.histories, metric="test_accuracy", target=comparison.target, title=title)
         figure.savefig(folder / "comparison.png", dpi=150)
     except ModuleNotFoundError as error:

@@ -46,7 +46,7 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
     labels, test_labels = train.labels(), test.labels()
     hits = predictions(model, test) == test_labels
     own_hits = predictions(model, train) == labels
-    clients = experiment.build_partition().assign(labels, experiment.seed)
+    clients = experiment.build_partition(source).assign(labels, experiment.seed)
     by_client = {client: float(own_hits[own].mean()) for client, own in enumerate(clients) if len(own)}
     worst = min(by_client, key=lambda client: by_client[client])
     report = {

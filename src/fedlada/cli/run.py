@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from fedlada.api import resolve_device
+from fedlada.cli.bars import Bars
 from fedlada.cli.flags import build_experiment, experiment_flags
 from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
@@ -74,8 +75,10 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     if not quiet and not as_json:
         print(_headline(experiment, folder), file=sys.stderr)
         callbacks.append(live_or_plain(experiment.method))
+    with Bars(quiet=quiet or as_json) as bars:
+        source = experiment.load_data(bars)
     with graceful_interrupt() as interrupt:
-        result = experiment.run([*callbacks, interrupt], out=folder)
+        result = experiment.run([*callbacks, interrupt], source, out=folder)
     summary = _summary(experiment, folder, result)
     if as_json:
         print(json.dumps(summary))
@@ -119,9 +122,10 @@ def graceful_interrupt() -> Iterator[Interrupt]:
 
 def _headline(experiment: Experiment, folder: Path) -> str:
     full = experiment.resolved()
+    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients"
     return (
-        f"{full.method} on {full.dataset} ({full.model}): {full.rounds} rounds of {full.cohort_size} of "
-        f"{full.num_clients} clients, lr {full.lr:g}, seed {full.seed}, in {folder}"
+        f"{full.method} on {full.dataset} ({full.model}): {full.rounds} rounds of {clients}, "
+        f"lr {full.lr:g}, seed {full.seed}, in {folder}"
     )
 
 

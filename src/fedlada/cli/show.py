@@ -1,4 +1,4 @@
-"""`fedlada methods` and `fedlada data show`."""
+"""`fedlada methods`, `fedlada data show` and `fedlada data fetch`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 import click
 import numpy as np
 
-from fedlada.cli.flags import NearestGroup, build_experiment, experiment_flags
+from fedlada.cli.bars import Bars
+from fedlada.cli.flags import NearestChoice, NearestGroup, build_experiment, experiment_flags
 from fedlada.cli.output import print_table
+from fedlada.data.archives import OFFICIAL
+from fedlada.data.fetch import fetch as fetch_official
+from fedlada.data.partition import ByKey, Partition
 from fedlada.experiment import hyper_parameters
 from fedlada.recipes import RECIPES
 
@@ -49,7 +53,26 @@ def methods(as_json: bool) -> None:
 
 @click.group(cls=NearestGroup)
 def data() -> None:
-    """Look at data sets."""
+    """Get data sets and look at them."""
+
+
+@data.command()
+@click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
+@click.option("--data-dir", type=click.Path(path_type=Path), default=Path("data"), show_default=True, help="Where to.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def fetch(name: str, data_dir: Path, quiet: bool) -> None:
+    """Download a data set's official archive, check it and unpack it.
+
+    A download that broke off goes on where it stopped; an archive that lies in the folder already is taken as it is.
+
+    \b
+    Example:
+      fedlada data fetch cifar10 --data-dir data
+      fedlada run --dataset cifar10 --data-dir data
+    """
+    with Bars(quiet=quiet) as bars:
+        place = fetch_official(name, data_dir, progress=bars)
+    print(f"{name} lies in {place}: use it with --dataset {name} --data-dir {data_dir}")
 
 
 @data.command()
@@ -65,9 +88,11 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
       fedlada data show digits --num-clients 30 --concentration 0.3
     """
     experiment = build_experiment(flags, dataset=name)
-    source = experiment.load_data()
+    with Bars(quiet=as_json) as bars:
+        source = experiment.load_data(bars)
     labels = source.labels("train")
-    clients = experiment.build_partition().assign(labels, experiment.seed)
+    partition = experiment.build_partition(source)
+    clients = partition.assign(labels, experiment.seed)
     sizes = np.array([len(own) for own in clients])
     num_classes = np.array([len(np.unique(labels[own])) for own in clients])
     facts = {
@@ -88,9 +113,13 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     if out is not None:
         from fedlada.report.plots import plot_partition
 
-        plot_partition(clients, labels, title=f"{experiment.dataset}: {experiment.build_partition()}").savefig(out)
+        plot_partition(clients, labels, title=f"{experiment.dataset}: {_name(partition)}").savefig(out)
         if not as_json:
             print(f"the partition is drawn in {out}")
+
+
+def _name(partition: Partition) -> str:
+    return "one client for each key" if isinstance(partition, ByKey) else str(partition)
 
 
 def _text(value: Any) -> str:

@@ -33,7 +33,12 @@ ADMITTED: dict[tuple[str, str], Callable[[], Any]] = {
 def load_cifar(folder: Path, name: str, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
     """The images `[N, 3, 32, 32]` and fine labels of a split, as many as the files hold."""
     inside, splits = FILES[name]
-    parts = [_read_batch(folder / inside / file, name) for file in splits[split]]
+    place = folder if folder.name == inside else folder / inside
+    if not place.is_dir():
+        raise ValueError(
+            f"there is no folder {place}: fedlada data fetch {name} --data-dir {folder} brings the official archive"
+        )
+    parts = [_read_batch(place / file, name) for file in splits[split]]
     return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
 
 

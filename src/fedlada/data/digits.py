@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedlada.randomness import bits, permutation
+from fedlada.data.held_out import held_out
 
 Arrays = tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], np.ndarray[tuple[int, ...], np.dtype[np.int64]]]
 
@@ -20,7 +20,5 @@ def load_digits(*, test_share: float = 1 / 6, split_seed: int = 0) -> tuple[Arra
     raw = read()
     images = (raw.images / 16.0).astype(np.float32)[:, None]
     labels = raw.target.astype(np.int64)
-    order = permutation(bits(split_seed, "digits test split"), len(labels))
-    num_test = round(test_share * len(labels))
-    test, train = order[:num_test], order[num_test:]
+    train, test = held_out(len(labels), "digits test split", share=test_share, seed=split_seed)
     return (images[train], labels[train]), (images[test], labels[test])

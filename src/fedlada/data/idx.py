@@ -54,4 +54,6 @@ def _find(folder: Path, name: str) -> Path:
     for path in (folder / f"{name}.gz", folder / name):
         if path.exists():
             return path
-    raise ValueError(f"there is no {name}.gz in {folder}: put the four official IDX files there")
+    raise ValueError(
+        f"there is no {name}.gz in {folder}: put the four official files there, or let fedlada data fetch bring them"
+    )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedlada.data.augment import Augmentation
 from fedlada.data.samples import ArraySamples, Placeable
 from fedlada.randomness import Ints
 
@@ -19,13 +20,15 @@ Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 class Images(Placeable):
     """Images `[N, C, H, W]` in 0..255 with their class numbers, and the mean and deviation of each channel in 0..1.
 
-    Give it to `simulate` in the place of an `(x, y)` pair: a model sees (x / 255 - mean) / std.
+    Give it to `simulate` in the place of an `(x, y)` pair: a model sees (x / 255 - mean) / std, in training changed
+    at random where there is an `augmentation`, in evaluation never.
     """
 
     x: Bytes
     y: Ints
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if self.x.dtype != np.uint8 or self.x.ndim != 4 or len(self.x) != len(self.y):
@@ -45,33 +48,40 @@ class Images(Placeable):
 
 
 class ImageSamples(ArraySamples):
-    """Images held as bytes on the device; a batch is normalised when it is fetched."""
+    """Images held as bytes on the device; a batch is augmented and normalised when it is fetched."""
 
     def __init__(self, images: Images, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(images.x, images.y, device, dtype)
+        self.augmentation = images.augmentation
         shape = (1, -1, 1, 1)
         mean, std = (torch.tensor(values, dtype=torch.float64).view(shape) for values in (images.mean, images.std))
         # (x / 255 - mean) / std as one product and one sum, computed once in float64.
         self.scale = (1 / (255 * std)).to(device, dtype)
         self.shift = (-mean / std).to(device, dtype)
 
-    def batch(self, indices: Ints) -> tuple[Tensor, Tensor]:
-        x, y = super().batch(indices)
-        return x.to(self.scale.dtype) * self.scale + self.shift, y
+    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        x, y = super().take(rows)
+        if self.augmentation is None or draws is None:
+            return self._normalised(x), y
+        places, inside = self.augmentation.sources(draws, x.shape[2], x.shape[3])
+        moved = x.flatten(2).gather(2, places[:, None].expand(-1, x.shape[1], -1)).view_as(x)
+        return self._normalised(moved) * inside.view(len(x), 1, *x.shape[2:]), y
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        return x.to(self.scale.dtype) * self.scale + self.shift
 
 
 def channel_statistics(x: Bytes) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel in 0..1, exact, in parts that fit in memory."""
-    total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    counts = np.zeros((x.shape[1], 256), dtype=np.int64)
     for start in range(0, len(x), 4096):
-        part = x[start : start + 4096].astype(np.float64) / 255
-        total += part.sum(axis=(0, 2, 3))
-        squares += (part**2).sum(axis=(0, 2, 3))
-    num_pixels = x.size / x.shape[1]
-    mean = total / num_pixels
+        part = x[start : start + 4096]
+        counts += np.stack([np.bincount(part[:, channel].ravel(), minlength=256) for channel in range(x.shape[1])])
+    values, total = np.arange(256) / 255, counts.sum(axis=1)
+    mean = counts @ values / total
+    deviation = (counts * (values - mean[:, None]) ** 2).sum(axis=1) / total
     # A constant channel has no deviation to divide by.
-    std = np.sqrt(np.maximum(squares / num_pixels - mean**2, 1e-12))
-    return _floats(mean), _floats(std)
+    return _floats(mean), _floats(np.sqrt(np.maximum(deviation, 1e-12)))
 
 
 def _floats(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fedlada.randomness import Ints
+from fedlada.randomness import Ints, Words
 
 
 class Samples(ABC):
@@ -24,8 +24,12 @@ class Samples(ABC):
         """How many samples there are."""
 
     @abstractmethod
-    def batch(self, indices: Ints) -> tuple[Any, Any]:
-        """The inputs and targets of these samples."""
+    def batch(self, indices: Ints, words: Words | None = None) -> tuple[Any, Any]:
+        """The inputs and targets of these samples.
+
+        In training `words` holds a random word for each of them, from which augmentation follows; without words
+        nothing is random.
+        """
 
     @abstractmethod
     def labels(self) -> np.ndarray[Any, Any]:
@@ -65,8 +69,14 @@ class ArraySamples(Samples):
     def __len__(self) -> int:
         return len(self.x)
 
-    def batch(self, indices: Ints) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Ints, words: Words | None = None) -> tuple[Tensor, Tensor]:
         rows = torch.from_numpy(indices).to(self.x.device, non_blocking=True)
+        # Shifted by one bit, a word fits a signed integer, which is what tensors can hold.
+        draws = None if words is None else torch.from_numpy((words >> 1).astype(np.int64)).to(self.x.device)
+        return self.take(rows, draws)
+
+    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The samples `[N]` in the order of `rows`, all on the device; `draws` are their random words (63 bits)."""
         # index_select is the plain gather; indexing with brackets takes a slower, more general way.
         return self.x.index_select(0, rows), self.y.index_select(0, rows)
 
@@ -89,7 +99,7 @@ class DatasetSamples(Samples):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batch(self, indices: Ints) -> tuple[Any, Any]:
+    def batch(self, indices: Ints, words: Words | None = None) -> tuple[Any, Any]:
         items = [self.dataset[int(index)] for index in indices]
         if not isinstance(items[0], (tuple, list)) or len(items[0]) != 2:
             raise ValueError(f"each item of the dataset must be a pair (x, y), got {type(items[0]).__name__}")

@@ -10,10 +10,28 @@ from typing import Any
 
 import numpy as np
 
+from fedlada.data.augment import Augmentation
 from fedlada.data.cifar import load_cifar
 from fedlada.data.digits import load_digits
 from fedlada.data.idx import load_idx
-from fedlada.data.images import Images, channel_statistics
+from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_imagenet
+from fedlada.data.images import Bytes, Images, channel_statistics
+from fedlada.data.npz import load_npz
+from fedlada.data.text import NUM_CHARACTERS, WINDOW, load_docstrings
+from fedlada.randomness import Ints
+from fedlada.validation import one_of
+
+AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
+"""How often an image is cropped at random; both kinds also flip every second one."""
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+
+AUTHORS_STATISTICS: dict[str, Statistics] = {
+    "cifar10": ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "tinyimagenet": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+"""Mean and deviation of each channel as the authors of FedLADA take them; other data uses its training images' own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +43,8 @@ class Source:
     test: Any
     num_classes: int
     input_shape: tuple[int, ...]
+    client: Ints | None = None
+    """The number of the client that each training sample belongs to by nature, where there is such a thing."""
 
     def labels(self, split: str) -> np.ndarray[Any, Any]:
         """The class of every sample of "train" or "test"."""
@@ -32,25 +52,112 @@ class Source:
         return np.asarray(data.y if isinstance(data, Images) else data[1])
 
 
-def _digits(_: str | None) -> Source:
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a data set is to be read."""
+
+    data_dir: Path | None = None
+    augment: str = "none"
+    image_size: int | None = None
+    progress: Progress | None = None
+
+    def place(self, name: str) -> Path:
+        """The folder to read from."""
+        if self.data_dir is None:
+            raise ValueError(f"{name} must be read from files: say where they lie with --data-dir")
+        return self.data_dir
+
+    def source(
+        self, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints], num_classes: int, statistics: Statistics
+    ) -> Source:
+        """Images as they are trained on: normalised, the training ones augmented."""
+        shape = train[0].shape[1:]
+        crop = AUGMENTATIONS[self.augment]
+        # An eighth of the height: 4 pixels at 32x32 and 8 at 64x64, as the authors do.
+        augmentation = None if crop is None else Augmentation(padding=max(1, shape[1] // 8), crop=crop)
+        return Source(Images(*train, *statistics, augmentation), Images(*test, *statistics), num_classes, tuple(shape))
+
+    def without_augmentation(self, name: str) -> None:
+        """Refuse what this data set cannot have."""
+        if self.augment != "none":
+            raise ValueError(f"{name} has no images in bytes to augment: leave --augment out")
+
+
+def _digits(reading: Reading) -> Source:
+    reading.without_augmentation("digits")
     train, test = load_digits()
     return Source(train, test, num_classes=10, input_shape=(1, 8, 8))
 
 
-def _images(name: str, load: Callable[[Path, str], tuple[Any, Any]], num_classes: int, data_dir: str | None) -> Source:
-    """Normalised by the training images' own statistics."""
-    if data_dir is None:
-        raise ValueError(f"{name} must be read from a folder: say where it lies with --data-dir")
-    (x, y), (x_test, y_test) = (load(Path(data_dir), split) for split in ("train", "test"))
-    mean, std = channel_statistics(x)
-    return Source(Images(x, y, mean, std), Images(x_test, y_test, mean, std), num_classes, x.shape[1:])
+def _idx(name: str, reading: Reading) -> Source:
+    folder = reading.place(name)
+    folder = folder / name if (folder / name).is_dir() else folder
+    train, test = (load_idx(folder, split) for split in ("train", "test"))
+    return reading.source(train, test, 10, channel_statistics(train[0]))
 
 
-DATASETS: dict[str, Callable[[str | None], Source]] = {
+def _cifar(name: str, num_classes: int, reading: Reading) -> Source:
+    train, test = (load_cifar(reading.place(name), name, split) for split in ("train", "test"))
+    return reading.source(train, test, num_classes, AUTHORS_STATISTICS[name])
+
+
+def _tiny_imagenet(reading: Reading) -> Source:
+    train, test, names = load_tiny_imagenet(reading.place("tinyimagenet"), progress=reading.progress)
+    return reading.source(
+        (train.images, train.labels), (test.images, test.labels), len(names), AUTHORS_STATISTICS["tinyimagenet"]
+    )
+
+
+def _folder(reading: Reading) -> Source:
+    train, test, names = load_image_folder(
+        reading.place("folder"), image_size=reading.image_size, progress=reading.progress
+    )
+    return reading.source((train.images, train.labels), (test.images, test.labels), len(names), (train.mean, train.std))
+
+
+def _npz(reading: Reading) -> Source:
+    train, test = load_npz(reading.place("npz"))
+    num_classes = 1 + int(max(train[1].max(), test[1].max()))
+    if train[0].dtype == np.uint8 and train[0].ndim == 4:
+        return reading.source(train, test, num_classes, channel_statistics(train[0]))
+    reading.without_augmentation("npz")
+    return Source(train, test, num_classes, train[0].shape[1:])
+
+
+def _docstrings(reading: Reading) -> Source:
+    reading.without_augmentation("docstrings")
+    train, test, _ = load_docstrings()
+    return Source(
+        (train.x, train.y), (test.x, test.y), num_classes=NUM_CHARACTERS, input_shape=(WINDOW,), client=train.client
+    )
+
+
+DATASETS: dict[str, Callable[[Reading], Source]] = {
     "digits": _digits,
-    "mnist": partial(_images, "mnist", load_idx, 10),
-    "fashion-mnist": partial(_images, "fashion-mnist", load_idx, 10),
-    "cifar10": partial(_images, "cifar10", lambda folder, split: load_cifar(folder, "cifar10", split), 10),
-    "cifar100": partial(_images, "cifar100", lambda folder, split: load_cifar(folder, "cifar100", split), 100),
+    "mnist": partial(_idx, "mnist"),
+    "fashion-mnist": partial(_idx, "fashion-mnist"),
+    "cifar10": partial(_cifar, "cifar10", 10),
+    "cifar100": partial(_cifar, "cifar100", 100),
+    "tinyimagenet": _tiny_imagenet,
+    "folder": _folder,
+    "npz": _npz,
+    "docstrings": _docstrings,
 }
-"""How to load each data set from a folder (None where it ships with a package)."""
+"""How to load each data set."""
+
+
+def load_dataset(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    augment: str = "none",
+    image_size: int | None = None,
+    progress: Progress | None = None,
+) -> Source:
+    """A data set by the name that `--dataset` takes: `train` and `test` go into `simulate` as they are."""
+    one_of("dataset", name, tuple(DATASETS))
+    one_of("augment", augment, tuple(AUGMENTATIONS))
+    if image_size is not None and name != "folder":
+        raise ValueError(f"image_size is for image folders; the images of {name} have their own size")
+    place = None if data_dir is None else Path(data_dir)
+    return DATASETS[name](Reading(data_dir=place, augment=augment, image_size=image_size, progress=progress))

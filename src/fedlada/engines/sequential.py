@@ -123,9 +123,9 @@ class SequentialEngine(Engine):
         torch.manual_seed(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         local = self.method.begin(broadcast, kept, lr=lr)
-        for batch in work.batches:
+        for batch, words in zip(work.batches, work.words, strict=True):
             self.flat.load(local.params)
-            x, y = self.samples.batch(batch)
+            x, y = self.samples.batch(batch, words)
             loss = self.loss(module(x), y)
             losses += loss.detach()
             local = self.method.step(local, self.flat.gradient_of(loss))

@@ -1,6 +1,7 @@
 """Models that federate (no running statistics), and the converter for those that do not."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -9,13 +10,18 @@ from fedlada.models.group_norm import group_norm
 from fedlada.models.lenet import lenet
 from fedlada.models.mlp import mlp
 from fedlada.models.resnet_gn import resnet18_gn
+from fedlada.models.text_transformer import text_transformer
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "cnn-gn": cnn_gn,
     "mlp": mlp,
     "lenet": lenet,
+    "lenet-gelu": partial(lenet, activation="gelu"),
+    "lenet-smu": partial(lenet, activation="smu"),
     "resnet18-gn": resnet18_gn,
+    "resnet18-gn-cifar": partial(resnet18_gn, stem="cifar"),
+    "text-transformer": text_transformer,
 }
 """Factories by the name that `--model` takes; each is called with the number of classes and `input_shape=`."""
 
-__all__ = ["MODELS", "cnn_gn", "group_norm", "lenet", "mlp", "resnet18_gn"]
+__all__ = ["MODELS", "cnn_gn", "group_norm", "lenet", "mlp", "resnet18_gn", "text_transformer"]

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from fedlada.models.image_shape import image_shape
+
 
 def cnn_gn(
     num_classes: int = 10, *, input_shape: Sequence[int] = (1, 8, 8), widths: Sequence[int] = (16, 32)
 ) -> nn.Sequential:
     """3x3 convolutions, each with GroupNorm and ReLU, all but the first halving the image; then one linear layer."""
-    channels, height, width = input_shape
+    channels, height, width = image_shape("cnn_gn", input_shape)
     layers: list[nn.Module] = []
     for index, out in enumerate(widths):
         stride = 1 if index == 0 else 2

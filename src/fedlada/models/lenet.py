@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fedlada.models.image_shape import image_shape
 from fedlada.validation import one_of
 
 
@@ -39,10 +40,10 @@ def lenet(
     """
     one_of("activation", activation, tuple(ACTIVATIONS))
     act = ACTIVATIONS[activation]
-    channels, height, rows = input_shape[0], input_shape[1], input_shape[2]
+    channels, height, columns = image_shape("lenet", input_shape)
     for _ in range(2):
-        height, rows = (height - 4) // 2, (rows - 4) // 2
-    if min(height, rows) < 1:
+        height, columns = (height - 4) // 2, (columns - 4) // 2
+    if min(height, columns) < 1:
         raise ValueError(f"lenet needs images of at least 16x16, got {input_shape[1]}x{input_shape[2]}")
     return nn.Sequential(
         nn.Conv2d(channels, width, 5),
@@ -52,7 +53,7 @@ def lenet(
         act(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(width * height * rows, 384),
+        nn.Linear(width * height * columns, 384),
         act(),
         nn.Linear(384, 192),
         act(),

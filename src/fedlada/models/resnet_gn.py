@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedlada.models.image_shape import image_shape
 from fedlada.validation import one_of
 
 
@@ -72,7 +73,7 @@ def resnet18_gn(
         num_groups: groups of each GroupNorm; the authors take 2.
     """
     one_of("stem", stem, ("imagenet", "cifar"))
-    return ResNet18GN(num_classes, input_shape[0], stem, num_groups)
+    return ResNet18GN(num_classes, image_shape("resnet18_gn", input_shape)[0], stem, num_groups)
 
 
 def _stage(before: int, after: int, stride: int, num_groups: int) -> nn.Sequential:

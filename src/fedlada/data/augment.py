@@ -1,0 +1,64 @@
+"""Random flips and crops, computed on the device that trains, from one random word for each image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlada.validation import not_negative, one_of
+
+CROPS = ("half", "always", "never")
+
+FLIP_BIT, CROP_BIT, ROW_BITS, COLUMN_BITS = 0, 1, 8, 32
+"""Where in a word of 63 bits each choice stands; the two offsets have 24 bits each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """A horizontal flip for every second image, and a random crop of the zero-padded image.
+
+    `crop` says how often: for "half" of the images, as the authors of FedLADA do, "always", as is usual, or "never".
+    What lies outside the image is zero after the normalisation: the mean colour.
+    """
+
+    padding: int = 4
+    crop: str = "half"
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        one_of("crop", self.crop, CROPS)
+        not_negative("padding", self.padding)
+
+    def choices(self, draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For each word: whether to flip, and by how many rows and columns to shift, in -padding..padding."""
+        flipped = _bit(draws, FLIP_BIT) if self.flip else torch.zeros_like(draws, dtype=torch.bool)
+        rows, columns = (self._offset(draws, place) for place in (ROW_BITS, COLUMN_BITS))
+        if self.crop != "always":
+            cropped = _bit(draws, CROP_BIT) if self.crop == "half" else torch.zeros_like(flipped)
+            rows, columns = rows * cropped, columns * cropped
+        return flipped, rows, columns
+
+    def sources(self, draws: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """For each output pixel `[N, H * W]` the pixel it is read from, and whether that lies inside the image."""
+        flipped, row_shift, column_shift = self.choices(draws)
+        rows = torch.arange(height, device=draws.device) + row_shift[:, None]
+        columns = torch.arange(width, device=draws.device) + column_shift[:, None]
+        inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
+        # The image is flipped first and cropped then, so a column of the crop is looked up from the other end.
+        columns = torch.where(flipped[:, None], width - 1 - columns, columns)
+        places = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
+        return places.flatten(1), inside.flatten(1)
+
+    def _offset(self, draws: Tensor, place: int) -> Tensor:
+        # Fixed-point: 24 random bits times the number of offsets, without the bias of a remainder.
+        return (((draws >> place) & 0xFFFFFF) * (2 * self.padding + 1) >> 24) - self.padding
+
+
+def _bit(draws: Tensor, place: int) -> Tensor:
+    return ((draws >> place) & 1).bool()
+
+
+def _within(places: Tensor, size: int) -> Tensor:
+    return (places >= 0) & (places < size)

@@ -1,0 +1,220 @@
+"""Images in folders, one for each class; and TinyImageNet, whose official folder is nearly that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlada.data.cache import Decoded, open_or_build
+from fedlada.data.held_out import held_out
+from fedlada.data.images import Bytes
+from fedlada.randomness import Ints
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+
+SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".gif", ".tif", ".tiff")
+TINY = "tiny-imagenet-200"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The image files of a split, in a fixed order, with the number of the class of each."""
+
+    files: list[str]
+    labels: Ints
+
+    def part(self, chosen: Ints) -> Listing:
+        """Some of the files."""
+        return Listing([self.files[int(one)] for one in chosen], self.labels[chosen])
+
+
+def load_image_folder(
+    folder: Path, *, image_size: int | None = None, progress: Progress | None = None
+) -> tuple[Decoded, Decoded, list[str]]:
+    """The training and test images and the classes' names of `FOLDER/train/CLASS/*` and `FOLDER/test/CLASS/*`.
+
+    `val` will do for `test`. Where there are only class folders, a sixth of the images, always the same, is the test
+    set. `image_size` scales the shorter side and cuts the middle; without it all images must have one size.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}: an image folder holds train/CLASS/*.png and test/CLASS/*.png")
+    if (folder / "train").is_dir():
+        test_folder = next((folder / name for name in ("test", "val") if (folder / name).is_dir()), None)
+        if test_folder is None:
+            raise ValueError(f"{folder} has a folder train, but neither test nor val beside it")
+        names = _class_names(folder / "train")
+        train, test = _list_classes(folder / "train", names), _list_classes(test_folder, names)
+    else:
+        names = _class_names(folder)
+        everything = _list_classes(folder, names)
+        train, test = (everything.part(own) for own in held_out(len(everything.files), "image folder test split"))
+    if not train.files or not test.files:
+        raise ValueError(
+            f"{folder} holds {len(train.files)} training and {len(test.files)} test images: both are needed"
+        )
+    decoded = (_decoded(folder, split, listing, image_size, progress) for split, listing in _splits(train, test))
+    return *decoded, names  # type: ignore[return-value]
+
+
+def load_tiny_imagenet(data_dir: Path, *, progress: Progress | None = None) -> tuple[Decoded, Decoded, list[str]]:
+    """TinyImageNet from its official folder; the test set is `val`, because `test` has no labels."""
+    folder = data_dir if data_dir.name == TINY else data_dir / TINY
+    wnids = folder / "wnids.txt"
+    if not wnids.is_file():
+        raise ValueError(
+            f"there is no {folder / 'wnids.txt'}: "
+            f"fedlada data fetch tinyimagenet --data-dir {data_dir} brings the official archive"
+        )
+    names = sorted(wnids.read_text().split())
+    missing = [name for name in names if not (folder / "train" / name).is_dir()]
+    if missing:
+        raise ValueError(
+            f"{folder / 'train'} has no folder for the class {missing[0]}, which wnids.txt names "
+            f"({len(missing)} of {len(names)} are missing): unpack the archive again"
+        )
+    train = _list_classes(folder / "train", names, inside="images")
+    test = _list_annotated(folder / "val", names)
+    shape = (3, 64, 64)
+    decoded = (_decode(folder, split, listing, shape, None, progress) for split, listing in _splits(train, test))
+    return *decoded, names  # type: ignore[return-value]
+
+
+def _splits(train: Listing, test: Listing) -> list[tuple[str, Listing]]:
+    return [("train", train), ("test", test)]
+
+
+def _class_names(folder: Path) -> list[str]:
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    if not names:
+        raise ValueError(f"{folder} has no class folders: each class needs a folder with its images")
+    return names
+
+
+def _list_classes(folder: Path, names: Sequence[str], inside: str = "") -> Listing:
+    """All images below the folders of the classes; a class without images is named."""
+    files: list[str] = []
+    labels: list[int] = []
+    unknown = sorted(set(_class_names(folder)) - set(names))
+    if unknown:
+        raise ValueError(f"{folder} has a folder {unknown[0]!r}, which is not one of the {len(names)} classes")
+    for label, name in enumerate(names):
+        place = folder / name / inside
+        if not place.is_dir():
+            raise ValueError(f"there is no folder {place}: the class {name!r} is missing")
+        own = sorted(entry.path for entry in os.scandir(place) if _is_image(entry))
+        if not own:
+            raise ValueError(f"{place} holds no images: the class {name!r} is empty")
+        files += own
+        labels += [label] * len(own)
+    return Listing(files, np.array(labels, dtype=np.int64))
+
+
+def _list_annotated(folder: Path, names: Sequence[str]) -> Listing:
+    """TinyImageNet's validation images, whose classes stand in a table beside them."""
+    table = folder / "val_annotations.txt"
+    if not table.is_file():
+        raise ValueError(f"there is no {table}: it says the class of each validation image")
+    numbers = {name: number for number, name in enumerate(names)}
+    there = {entry.name for entry in os.scandir(folder / "images")} if (folder / "images").is_dir() else set()
+    files, labels = [], []
+    for number, line in enumerate(table.read_text().splitlines(), start=1):
+        file, _, rest = line.partition("\t")
+        name = rest.partition("\t")[0]
+        if name not in numbers:
+            raise ValueError(f"{table}, line {number}: {name!r} is not a class of wnids.txt")
+        if file not in there:
+            raise ValueError(f"{table}, line {number}: there is no {folder / 'images' / file}")
+        files.append(str(folder / "images" / file))
+        labels.append(numbers[name])
+    if not files:
+        raise ValueError(f"{table} names no images")
+    return Listing(files, np.array(labels, dtype=np.int64))
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    return entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".") and entry.is_file()
+
+
+def _decoded(folder: Path, split: str, listing: Listing, image_size: int | None, progress: Progress | None) -> Decoded:
+    """A split of an image folder: greyscale only if its first image is."""
+    with _open(listing.files[0]) as first:
+        channels = 1 if first.mode in ("1", "L", "I;16") else 3
+        width, height = (image_size, image_size) if image_size else first.size
+    return _decode(folder, split, listing, (channels, height, width), image_size, progress)
+
+
+def _decode(
+    folder: Path,
+    split: str,
+    listing: Listing,
+    shape: tuple[int, ...],
+    image_size: int | None,
+    progress: Progress | None,
+) -> Decoded:
+    def fill(images: Bytes) -> None:
+        for number, file in enumerate(listing.files):
+            images[number] = read_image(file, shape, image_size)
+            if progress is not None and (number % 500 == 499 or number + 1 == len(listing.files)):
+                progress(f"decoding {split} images", number + 1, len(listing.files))
+
+    fingerprint = _fingerprint(folder, listing, shape)
+    return open_or_build(
+        folder, split if image_size is None else f"{split}-{image_size}", fingerprint, listing.labels, shape, fill
+    )
+
+
+def read_image(file: str, shape: tuple[int, ...], image_size: int | None = None) -> Bytes:
+    """One image as bytes `[C, H, W]`; greyscale becomes colour where colour is wanted."""
+    with _open(file) as image:
+        try:
+            # Through RGBA and not away from it: what a palette or an alpha channel hides stays hidden.
+            plain = image.convert("L" if shape[0] == 1 else "RGB")
+        except OSError as error:
+            raise ValueError(f"{file} is damaged: {error}") from None
+        if image_size is not None:
+            plain = _scaled(plain, image_size)
+        if plain.size != (shape[2], shape[1]):
+            raise ValueError(
+                f"{file} has {plain.size[0]}x{plain.size[1]} pixels where {shape[2]}x{shape[1]} are expected: "
+                "give image_size (--image-size) to bring an image folder to one size"
+            )
+        pixels: Any = np.asarray(plain, dtype=np.uint8)
+        return pixels[None] if shape[0] == 1 else np.moveaxis(pixels, 2, 0)
+
+
+def _scaled(image: Image, size: int) -> Image:
+    """The shorter side scaled to `size`, then the middle."""
+    factor = size / min(image.size)
+    width, height = (max(size, round(side * factor)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.resize((width, height)).crop((left, top, left + size, top + size))
+
+
+def _open(file: str) -> Image:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ModuleNotFoundError("image files need pillow: pip install 'fedlada[images]'") from None
+    try:
+        return Image.open(file)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{file} is not an image that can be read: {error}") from None
+
+
+def _fingerprint(folder: Path, listing: Listing, shape: tuple[int, ...]) -> str:
+    """What the cache depends on: each file's name, size and time, its class, and the shape."""
+    digest = hashlib.sha256(repr(shape).encode() + listing.labels.tobytes())
+    for file in listing.files:
+        state = os.stat(file)
+        digest.update(f"{os.path.relpath(file, folder)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

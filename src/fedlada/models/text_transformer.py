@@ -1,0 +1,66 @@
+"""A small transformer that classifies texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    """Attention and a two-layer net, each behind a LayerNorm and beside a shortcut."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What every place makes of all the others."""
+        heads = self.qkv(self.norm1(x)).unflatten(-1, (3, self.num_heads, -1)).transpose(-4, -2)
+        query, key, value = heads.unbind(-3)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        x = x + self.out(mixed.transpose(-3, -2).flatten(-2))
+        result: Tensor = x + self.net(self.norm2(x))
+        return result
+
+
+class TextTransformer(nn.Module):
+    """See `text_transformer`."""
+
+    def __init__(self, num_classes: int, length: int, vocabulary: int, width: int, depth: int, num_heads: int) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(vocabulary, width)
+        self.places = nn.Parameter(torch.randn(length, width) * 0.02)
+        self.blocks = nn.Sequential(*(Block(width, num_heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.classify = nn.Linear(width, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The scores of the classes, read off the last place."""
+        x = self.blocks(self.symbols(x) + self.places)
+        scores: Tensor = self.classify(self.norm(x[..., -1, :]))
+        return scores
+
+
+def text_transformer(
+    num_classes: int = 128,
+    *,
+    input_shape: Sequence[int] = (32,),
+    vocabulary: int = 128,
+    width: int = 64,
+    depth: int = 2,
+    num_heads: int = 4,
+) -> TextTransformer:
+    """A transformer encoder over whole numbers below `vocabulary`, such as the codes of characters."""
+    if len(input_shape) != 1:
+        raise ValueError(f"text_transformer needs sequences of one length, got inputs of shape {tuple(input_shape)}")
+    if width % num_heads:
+        raise ValueError(f"width must be a multiple of num_heads, got {width} and {num_heads}")
+    return TextTransformer(num_classes, input_shape[0], vocabulary, width, depth, num_heads)

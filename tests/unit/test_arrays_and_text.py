@@ -1,0 +1,117 @@
+"""`.npz` files, and the text that every Python brings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedlada
+from fedlada.data import ByKey, load_dataset, load_docstrings, load_npz
+from fedlada.models import text_transformer
+
+RANDOM = np.random.default_rng(0)
+
+
+def splits(x, y, cut):
+    return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((12, 5, 6), (1, 5, 6)), ((12, 5, 6, 3), (3, 5, 6)), ((12, 3, 5, 6), (3, 5, 6)), ((12, 1, 5, 3), (1, 5, 3))],
+)
+def test_bytes_are_images_with_their_channels_first(tmp_path, shape, expected):
+    x, y = RANDOM.integers(0, 256, shape, dtype=np.uint8), np.arange(12)[:, None] % 3
+    np.savez(tmp_path / "data.npz", **splits(x, y, 9))
+    source = load_dataset("npz", tmp_path / "data.npz", augment="crop")
+    assert source.input_shape == expected
+    assert source.num_classes == 3
+    assert source.labels("test").tolist() == [0, 1, 2]
+    if shape == (12, 5, 6, 3):
+        assert (source.train.x[4] == np.moveaxis(x[4], 2, 0)).all()
+
+
+def test_floats_stay_as_they_are_and_one_table_is_split(tmp_path):
+    x, y = RANDOM.standard_normal((60, 4)), np.arange(60) % 2
+    np.savez_compressed(tmp_path / "data.npz", x=x, y=y)
+    (x_train, _), (x_test, _) = load_npz(tmp_path / "data.npz")
+    assert (len(x_train), len(x_test)) == (50, 10)
+    assert sorted(np.concatenate([x_train[:, 0], x_test[:, 0]])) == sorted(x[:, 0])
+    again = load_npz(tmp_path / "data.npz")
+    assert (again[1][0] == x_test).all()
+    source = load_dataset("npz", tmp_path / "data.npz")
+    assert source.input_shape == (4,)
+    with pytest.raises(ValueError, match="npz has no images in bytes to augment"):
+        load_dataset("npz", tmp_path / "data.npz", augment="crop")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"x_train": np.zeros((2, 3))}, r"has no array 'y_train': it needs .*; it has x_train"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(2, int)}, r"one row .* got shapes \(3, 2\) and \(2,\)"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, r"one whole number .* of float64"),
+        ({"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])}, "y holds the label -1, and classes count from 0"),
+        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "one row"),
+        ({"x": np.array([object()]), "y": np.zeros(1, int)}, "is damaged or not an .npz file of plain arrays"),
+        (
+            {**splits(np.zeros((4, 2)), np.zeros(4, int), 2), "x_test": np.zeros((2, 5))},
+            r"x_train and x_test differ in shape",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_npz_is_named(tmp_path, arrays, sentence):
+    np.savez(tmp_path / "data.npz", **arrays, allow_pickle=True)
+    with pytest.raises(ValueError, match=sentence):
+        load_npz(tmp_path / "data.npz")
+
+
+def test_damaged_npz(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((3, 2)), y=np.zeros(3, int))
+    whole = (tmp_path / "data.npz").read_bytes()
+    for content in (whole[:-30], whole[:100], b"", b"not a zip"):
+        (tmp_path / "data.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"is damaged or not an .npz file"):
+            load_npz(tmp_path / "data.npz")
+    with pytest.raises(ValueError, match="there is no file"):
+        load_npz(tmp_path / "other.npz")
+
+
+def write_library(folder, num_modules=3, length=2000):
+    words = ["alpha", "beta", "gamma", "delta"]
+    for module in range(num_modules):
+        text = " ".join(words[(number * (module + 1)) % 4] for number in range(length // 6))
+        (folder / f"module_{module}.py").write_text(f'def f():\n    """{text}"""\n')
+    (folder / "short.py").write_text('"""Too short."""\n')
+    (folder / "broken.py").write_text("def (")
+
+
+def test_the_documentation_of_a_library(tmp_path):
+    write_library(tmp_path)
+    train, test, names = load_docstrings(tmp_path)
+    assert names == ["module_0", "module_1", "module_2"]
+    assert train.x.shape[1] == 32
+    assert set(train.client) == {0, 1, 2}
+    # A window's answer is the character that follows it in the module's own text.
+    for split in (train, test):
+        for x, y, client in zip(split.x, split.y, split.client, strict=True):
+            assert "".join(map(chr, [*x, y])) in (tmp_path / f"module_{client}.py").read_text()
+    assert len(test.y)
+    with pytest.raises(ValueError, match="has no documented Python modules"):
+        load_docstrings(tmp_path / "nowhere")
+
+
+def test_the_transformer_learns_from_clients_that_nature_made(tmp_path):
+    write_library(tmp_path, length=4000)
+    train, test, _ = load_docstrings(tmp_path)
+    result = fedlada.simulate(
+        lambda: text_transformer(width=32, depth=1),
+        (train.x, train.y),
+        test=(test.x, test.y),
+        partition=ByKey(keys=train.client.tolist()),
+        method="fedlada",
+        rounds=6,
+        batch_size=20,
+        lr=0.01,
+    )
+    assert result.history[-1]["test_accuracy"] > 0.6

@@ -1,0 +1,102 @@
+"""Augmentation equals a slow, obvious version, image by image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedlada
+from fedlada.cohorts import FixedSize
+from fedlada.data import Augmentation, Images, LocalWork
+from fedlada.plan import Plan
+from fedlada.randomness import bits, words
+from fedlada.schedules import as_schedule
+
+CPU = torch.device("cpu")
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+
+
+def slow(image, word, augmentation):
+    """One image as the authors' loader does it: flip, put into a canvas of zeros, cut out."""
+    word = int(word) >> 1
+    pad = augmentation.padding
+    image = (image / 255.0 - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1))
+    if augmentation.flip and word & 1:
+        image = image[:, :, ::-1]
+    if augmentation.crop == "never" or (augmentation.crop == "half" and not word & 2):
+        return image
+    _, height, width = image.shape
+    canvas = np.zeros((3, height + 2 * pad, width + 2 * pad))
+    canvas[:, pad : pad + height, pad : pad + width] = image
+    top = ((word >> 8) % 2**24) * (2 * pad + 1) // 2**24
+    left = ((word >> 32) % 2**24) * (2 * pad + 1) // 2**24
+    return canvas[:, top : top + height, left : left + width]
+
+
+@pytest.mark.parametrize("flip", [True, False])
+@pytest.mark.parametrize("crop", ["half", "always", "never"])
+@pytest.mark.parametrize(("size", "padding"), [((32, 32), 4), ((9, 6), 2), ((5, 4), 7)])
+def test_equals_the_slow_version(size, padding, crop, flip):
+    augmentation = Augmentation(padding=padding, crop=crop, flip=flip)
+    x = np.random.default_rng(0).integers(0, 256, (20, 3, *size), dtype=np.uint8)
+    samples = Images(x, np.zeros(20, np.int64), MEAN, STD, augmentation).samples(CPU, torch.float64)
+    chosen = np.random.default_rng(1).integers(0, 20, 64)
+    drawn = words(bits(3, "augmentation", 1, 2), 64)
+    batch, _ = samples.batch(chosen, drawn)
+    for number, (index, word) in enumerate(zip(chosen, drawn, strict=True)):
+        np.testing.assert_allclose(batch[number].numpy(), slow(x[index], word, augmentation), rtol=0, atol=1e-12)
+
+
+def test_choices_are_spread_evenly():
+    draws = torch.from_numpy((words(bits(0, "x"), 90_000) >> np.uint64(1)).astype(np.int64))
+    flipped, rows, columns = Augmentation(padding=4, crop="always").choices(draws)
+    assert abs(flipped.double().mean() - 0.5) < 0.01
+    for shifts in (rows, columns):
+        counts = torch.bincount(shifts + 4, minlength=9)
+        assert len(counts) == 9
+        assert (abs(counts / 10_000 - 1) < 0.05).all()
+    joint = torch.bincount((rows + 4) * 18 + (columns + 4) * 2 + flipped, minlength=162)
+    assert (abs(joint * 162 / 90_000 - 1) < 0.2).all()  # and independent of each other
+    _, rows, _ = Augmentation(padding=4).choices(draws)
+    assert abs((rows == 0).double().mean() - (0.5 + 0.5 / 9)) < 0.01
+
+
+def test_evaluation_is_never_augmented_and_training_differs_by_round_client_and_step():
+    x = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), dtype=np.uint8)
+    images = Images(x, np.zeros(6, np.int64), MEAN, STD, Augmentation(padding=2))
+    plain = Images(x, np.zeros(6, np.int64), MEAN, STD)
+    everything = np.arange(6)
+    augmented, untouched = (one.samples(CPU, torch.float64) for one in (images, plain))
+    assert torch.equal(augmented.batch(everything)[0], untouched.batch(everything)[0])
+    plan = Plan(
+        clients=[everything, everything],
+        cohorts=FixedSize(2),
+        work=LocalWork(batch_size=6, epochs=2),
+        schedule=as_schedule(0.1, 1.0),
+    )
+    seen = [tuple(step.tolist()) for round in (1, 2) for work in plan.round(round).assignments for step in work.words]
+    assert len(set(seen)) == 8
+    assert [tuple(s.tolist()) for w in plan.round(1).assignments for s in w.words] == seen[:4]
+
+
+def test_a_run_repeats_with_augmentation_and_differs_from_one_without():
+    x = np.random.default_rng(0).integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
+    y = np.arange(60) % 3
+
+    def params(augmentation):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 3))
+        data = Images(x, y, MEAN, STD, augmentation)
+        return fedlada.simulate(model, data, method="fedavg", rounds=2, device="cpu").server.params
+
+    assert torch.equal(params(Augmentation()), params(Augmentation()))
+    assert not torch.equal(params(Augmentation()), params(None))
+    assert not torch.equal(params(Augmentation()), params(Augmentation(crop="always")))
+
+
+def test_wrong_values_are_refused():
+    with pytest.raises(ValueError, match="crop must be one of"):
+        Augmentation(crop="often")
+    with pytest.raises(ValueError, match="padding"):
+        Augmentation(padding=-1)

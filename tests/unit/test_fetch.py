@@ -1,0 +1,217 @@
+"""Downloads from a real server on this machine: whole, broken off, wrong, hostile, not there."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from fedlada.data.archives import OFFICIAL, Archive, Official
+from fedlada.data.fetch import CannotFetch, download, fetch, unpack
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `content`; can break off, ignore ranges or answer with an error."""
+
+    content = b""
+    break_after = None
+    knows_ranges = True
+    status = None
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.ranges = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        asked = self.headers.get("Range")
+        server.ranges.append(asked)
+        if server.status is not None:
+            self.send_error(server.status)
+            return
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and server.knows_ranges else 0
+        body = server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body if server.break_after is None else body[: server.break_after])
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def serving():
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def archive(server, content=None, name="data.tar.gz"):
+    content = server.content if content is None else content
+    url = f"http://127.0.0.1:{server.server_port}/path/{name}"
+    return Archive(url, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def test_a_download_with_progress(tmp_path):
+    with serving() as server:
+        server.content = bytes(range(256)) * 4000
+        told = []
+        path = download(archive(server), tmp_path, progress=lambda *one: told.append(one))
+        assert path.read_bytes() == server.content
+        assert told[-1] == ("fetching data.tar.gz", 1_024_000, 1_024_000)
+        assert len(told) > 2
+        assert list(tmp_path.iterdir()) == [path]
+        download(archive(server), tmp_path)  # what is there is not fetched again
+        assert len(server.ranges) == 1
+
+
+@pytest.mark.parametrize("knows_ranges", [True, False])
+def test_a_broken_download_goes_on(tmp_path, knows_ranges):
+    with serving() as server:
+        server.content = b"0123456789" * 50_000
+        server.knows_ranges = knows_ranges
+        server.break_after = 300_000
+        with pytest.raises(CannotFetch, match=r"300000 bytes are kept, the same command goes on"):
+            download(archive(server), tmp_path)
+        server.break_after = None
+        path = download(archive(server), tmp_path)
+        assert path.read_bytes() == server.content
+        assert server.ranges == [None, "bytes=300000-"]
+
+
+def test_a_wrong_file_is_refused_and_not_kept(tmp_path):
+    with serving() as server:
+        server.content = b"something else"
+        for official in (b"the real thing", b"shorter", b"much longer than that"):
+            with pytest.raises(CannotFetch, match=r"not the official|connection ended"):
+                download(archive(server, official), tmp_path)
+            for part in tmp_path.glob("*.part"):
+                part.unlink()
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "data.tar.gz").write_bytes(b"put here by hand")
+        with pytest.raises(CannotFetch, match=r"data.tar.gz is not the official .* remove it and fetch it again"):
+            download(archive(server), tmp_path)
+        assert (tmp_path / "data.tar.gz").exists()  # the user's file is the user's
+
+
+def test_a_damaged_part_is_not_gone_on_with_forever(tmp_path):
+    with serving() as server:
+        server.content = b"abc" * 1000
+        (tmp_path / "data.tar.gz.part").write_bytes(b"x" * 1000)
+        with pytest.raises(CannotFetch, match="not the official"):
+            download(archive(server), tmp_path)
+        assert download(archive(server), tmp_path).read_bytes() == server.content
+
+
+def test_offline_says_what_to_put_where(tmp_path):
+    with serving() as server:
+        server.content = b"abc"
+        gone = archive(server)
+    with pytest.raises(CannotFetch, match=rf"cannot be reached .*: put data.tar.gz into {tmp_path} by hand and run"):
+        download(gone, tmp_path)
+    with serving() as server:
+        server.status = 404
+        with pytest.raises(CannotFetch, match=r"answers 404 Not Found: put data.tar.gz into"):
+            download(archive(server, b"abc"), tmp_path)
+
+
+def tar(*entries):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as file:
+        for name, content in entries:
+            info = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+                file.addfile(info)
+            else:
+                info.size = len(content)
+                file.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zipped(*entries):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in entries:
+            file.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+HOSTILE = {
+    "dots.tar.gz": tar(("set/a", b"1"), ("../owned", b"2")),
+    "deep.tar.gz": tar(("set/../../owned", b"2")),
+    "link.tar.gz": tar(("set/link", "/etc"), ("set/link/owned", b"2")),
+    "outside.tar.gz": tar(("set/link", "../../owned")),
+    "dots.zip": zipped(("set/a", b"1"), ("../owned", b"2")),
+    "deep.zip": zipped(("set/../../owned", b"2")),
+    "absolute.zip": zipped(("/tmp/owned-by-fedlada-test", b"2")),
+    "backslash.zip": zipped(("set\\..\\..\\owned", b"2")),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_leaves_the_folder(tmp_path, name):
+    inside = tmp_path / "data"
+    inside.mkdir()
+    (inside / name).write_bytes(HOSTILE[name])
+    with pytest.raises(CannotFetch):
+        unpack(inside / name, inside / "set")
+    assert [path.name for path in tmp_path.rglob("*")] == ["data", name]
+
+
+def test_an_absolute_path_in_a_tar_stays_inside(tmp_path):
+    """tarfile's data filter takes the leading slash away instead of refusing."""
+    (tmp_path / "a.tar.gz").write_bytes(tar(("/set/a", b"1")))
+    unpack(tmp_path / "a.tar.gz", tmp_path / "set")
+    assert (tmp_path / "set" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
+def test_damaged_archives_are_named(tmp_path, name):
+    whole = tar(("set/a", b"1" * 5000)) if name.endswith("gz") else zipped(("set/a", b"1" * 5000))
+    for content in (whole[:-30], whole[:50], b"", gzip.compress(b"x")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CannotFetch, match=f"{name} (cannot be unpacked|holds no folder)"):
+            unpack(tmp_path / name, tmp_path / "set")
+        assert not (tmp_path / "set").exists()
+    other = tar(("other/a", b"1")) if name.endswith("gz") else zipped(("other/a", b"1"))
+    (tmp_path / name).write_bytes(other)
+    with pytest.raises(CannotFetch, match="holds no folder set: it is not the official archive"):
+        unpack(tmp_path / name, tmp_path / "set")
+
+
+@pytest.mark.parametrize("make", [tar, zipped])
+def test_a_whole_data_set(tmp_path, make):
+    with serving() as server:
+        server.content = make(("set/a", b"1"), ("set/b/c", b"2"))
+        name = "set.zip" if make is zipped else "set.tar.gz"
+        official = Official((archive(server, name=name),), folder="set", unpacks=True)
+        assert fetch("cifar10", tmp_path, official=official) == tmp_path / "set"
+        assert (tmp_path / "set" / "b" / "c").read_bytes() == b"2"
+        assert [path.name for path in tmp_path.iterdir()] == ["set"]
+        fetch("cifar10", tmp_path, official=official)
+        assert len(server.ranges) == 1
+        plain = Official((archive(server, name="x.gz"),), folder="inside", unpacks=False)
+        fetch("mnist", tmp_path, official=plain)
+        assert (tmp_path / "inside" / "x.gz").read_bytes() == server.content
+
+
+def test_the_official_archives_are_complete():
+    for name, official in OFFICIAL.items():
+        for one in official.archives:
+            assert len(one.sha256) == 64, name
+            assert one.num_bytes > 1000
+            assert one.file
+    with pytest.raises(ValueError, match="name must be one of mnist"):
+        fetch("imagenet", None)
