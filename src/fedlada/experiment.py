@@ -123,6 +123,8 @@ class Experiment:
             suited["num_clients"] = None
         elif self.partition is not None and suited["num_clients"] is None:
             suited["num_clients"] = PLAIN["num_clients"]
+        if (num_clients := self.num_clients or suited["num_clients"]) is not None:
+            suited["cohort_size"] = min(suited["cohort_size"], num_clients)
         hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         return replace(self, **missing, hyper=hyper) if missing or hyper != dict(self.hyper) else self
