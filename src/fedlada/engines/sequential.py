@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from fedlada.data.samples import Samples
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import CohortResult, Engine
+from fedlada.engines.tally import Tally
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
-from fedlada.method import FederatedMethod, average
+from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
 from fedlada.state import Broadcast, Kept, Upload, all_finite, num_bytes
@@ -74,43 +75,24 @@ class SequentialEngine(Engine):
         return model_with(self.template, params)
 
     def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
-        accepted: dict[int, Kept] = {}
-        refused: list[int] = []
-        weights: list[float] = []
-        sums = {"steps": 0.0, "loss": 0.0, "square": 0.0}
-        bytes_up = 0
+        tally = Tally()
 
         def uploads() -> Iterator[Upload]:
-            # One client's upload is alive at a time; `weights` grows just ahead of the mean that reads it.
-            nonlocal bytes_up
+            # One client's upload is alive at a time.
             for work in plan.assignments:
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
                 result = self.train_client(broadcast, memory, work, lr=plan.lr)
-                bytes_up += num_bytes(result.upload)
+                tally.bytes_up += num_bytes(result.upload)
                 if not result.is_finite:
-                    refused.append(work.client)
+                    tally.refused.append(work.client)
                     continue
-                accepted[work.client] = result.kept
-                weights.append(work.weight)
-                sums["steps"] += work.weight * work.num_steps
-                sums["loss"] += work.weight * result.train_loss
-                sums["square"] += work.weight * result.square_delta
+                tally.accept(work, result.kept, result.train_loss, result.square_delta)
                 yield result.upload
 
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), self._kernels():
-            mean = _average_or_none(uploads(), weights)
-        total = sum(weights)
-        return CohortResult(
-            mean=mean,
-            kept=accepted if self.method.keeps_memory else {},
-            accepted=tuple(accepted),
-            refused=tuple(refused),
-            weight=total,
-            num_steps=sums["steps"] / total if total else 0.0,
-            train_loss=sums["loss"] / total if total else math.nan,
-            mean_square_delta=sums["square"] / total if total else math.nan,
-            bytes_down=num_bytes(broadcast) * plan.num_asked,
-            bytes_up=bytes_up,
+            mean = tally.mean(uploads())
+        return tally.result(
+            mean, keeps_memory=self.method.keeps_memory, bytes_down=num_bytes(broadcast) * plan.num_asked
         )
 
     def _kernels(self) -> AbstractContextManager[None]:
@@ -132,16 +114,3 @@ class SequentialEngine(Engine):
         upload, new_kept = self.method.finish(local, work.num_steps)
         square = torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2
         return ClientResult(upload, new_kept, float(losses) / work.num_steps, float(square))
-
-
-def _average_or_none(uploads: Iterator[Upload], weights: list[float]) -> Upload | None:
-    """The mean, or None of no uploads."""
-    first = next(uploads, None)
-    if first is None:
-        return None
-
-    def all_uploads() -> Iterator[Upload]:
-        yield first
-        yield from uploads
-
-    return average(all_uploads(), weights)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from fedlada.layers import GroupNorm
 from fedlada.models.image_shape import image_shape
 from fedlada.validation import one_of
 
@@ -17,18 +17,19 @@ class BasicBlock(nn.Module):
     def __init__(self, before: int, after: int, stride: int, num_groups: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.GroupNorm(num_groups, after)
+        self.bn1 = GroupNorm(num_groups, after)
         self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
-        self.bn2 = nn.GroupNorm(num_groups, after)
+        self.bn2 = GroupNorm(num_groups, after)
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or before != after:
             shortcut = nn.Conv2d(before, after, 1, stride=stride, bias=False)
-            self.downsample = nn.Sequential(shortcut, nn.GroupNorm(num_groups, after))
+            self.downsample = nn.Sequential(shortcut, GroupNorm(num_groups, after))
 
     def forward(self, x: Tensor) -> Tensor:
         """Add what the convolutions make of x to x."""
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + self.downsample(x))
+        y = self.bn1(self.conv1(x), relu=True)
+        result: Tensor = self.bn2(self.conv2(y), add=self.downsample(x), relu=True)
+        return result
 
 
 class ResNet18GN(nn.Module):
@@ -42,7 +43,7 @@ class ResNet18GN(nn.Module):
         else:
             self.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
             self.maxpool = nn.Identity()
-        self.bn1 = nn.GroupNorm(num_groups, 64)
+        self.bn1 = GroupNorm(num_groups, 64)
         self.layer1 = _stage(64, 64, 1, num_groups)
         self.layer2 = _stage(64, 128, 2, num_groups)
         self.layer3 = _stage(128, 256, 2, num_groups)
@@ -54,7 +55,7 @@ class ResNet18GN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The scores of the classes."""
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.bn1(self.conv1(x), relu=True))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         scores: Tensor = self.fc(x.mean(dim=(2, 3)))
         return scores

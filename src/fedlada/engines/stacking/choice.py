@@ -1,0 +1,117 @@
+"""Which stacked form a model gets, found by trying it beside the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedlada.data.samples import Samples
+from fedlada.engines.stacking.kernels import Kernels, TorchKernels
+from fedlada.engines.stacking.losses import client_losses
+from fedlada.engines.stacking.networks import LayeredNetwork, Network, NotStackable, VmappedNetwork
+from fedlada.evaluation import Loss
+from fedlada.flat import FlatModel, private_copy
+
+TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
+
+
+def choose_network(
+    flat: FlatModel, samples: Samples, loss: Loss, compute: torch.dtype, kernels: Kernels | None = None
+) -> tuple[Network, bool]:
+    """The stacked form of a model, and whether it takes clients with short batches; `NotStackable` says why not.
+
+    Each form is tried on real samples in float64 and plain torch: one that does not give the model's own gradients is
+    not taken.
+    """
+    trial = _Trial(flat, samples, loss)
+    losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH])
+    forms: list[Callable[[nn.Module, Kernels], Network]] = [
+        lambda module, kernels: LayeredNetwork(module, losses, kernels),
+        lambda module, _: VmappedNetwork(module, losses),
+    ]
+    reasons = []
+    for form in forms:
+        try:
+            trial.check(form(trial.flat.module, TorchKernels()), takes_short_batches)
+        except NotStackable as error:
+            reasons.append(str(error))
+            continue
+        module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
+        return form(module, kernels or TorchKernels()), takes_short_batches
+    raise NotStackable("; ".join(reasons))
+
+
+class _Trial:
+    """A few real samples, two clients with slightly different parameters, and their gradients one by one."""
+
+    def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
+        self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
+        chosen = np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)
+        x, y = samples.batch(chosen)
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise NotStackable("its inputs or targets are not one tensor each")
+        self.x, self.y = (one.double() if one.is_floating_point() else one for one in (x, y))
+        with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+            torch.manual_seed(1)
+            self.output = self._forward()
+            torch.manual_seed(2)
+            again = self._forward()
+        if not isinstance(self.output, Tensor) or len(self.output) != TRIAL_BATCH:
+            raise NotStackable("its output is not one tensor with a row for each sample")
+        if not torch.allclose(self.output, again, rtol=1e-3, atol=1e-5):
+            raise NotStackable("it draws random numbers in its forward pass (dropout), which each client draws alone")
+
+    def _forward(self) -> Tensor:
+        try:
+            output: Tensor = self.flat.module(self.x[:TRIAL_BATCH])
+        except Exception as error:
+            raise NotStackable(f"it cannot be tried in float64: {str(error).splitlines()[0]}") from None
+        return output
+
+    def check(self, network: Network, takes_short_batches: bool) -> None:
+        """Refuse a form whose gradients are not the model's own."""
+        layout, vector = network.layout, self.flat.vector.clone()
+        # The clients differ, so that one that reads another's parameters is found out.
+        clients = [vector, vector * 1.01]
+        sizes = [TRIAL_BATCH, TRIAL_BATCH - 1 if takes_short_batches else TRIAL_BATCH]
+        weights = torch.stack([_weights(size, self.x.device) for size in sizes])
+        rows, grads = layout.rows(TRIAL_CLIENTS, vector), layout.rows(TRIAL_CLIENTS, vector)
+        rows.copy_(torch.stack([layout.inward(own) for own in clients]))
+        network.bind(rows, grads)
+        try:
+            losses = network.backward(self.x, self.y, weights)
+        except NotStackable:
+            raise
+        except Exception as error:
+            raise NotStackable(f"{network.form} it fails: {str(error).splitlines()[0]}") from None
+        expected_losses, expected = self._one_by_one(clients, sizes)
+        close = _close(layout.outward(grads), expected) and _close(losses[:, None], expected_losses[:, None])
+        if not close:
+            raise NotStackable(f"{network.form} it does not give its own gradients: a layer may mix samples")
+        if isinstance(network, LayeredNetwork) and any(layer.num_calls > 1 for layer in network.layers):
+            raise NotStackable("a layer is used more than once")
+
+    def _one_by_one(self, clients: list[Tensor], sizes: list[int]) -> tuple[Tensor, Tensor]:
+        before = self.flat.vector.clone()
+        losses, grads = [], []
+        for number, (own, size) in enumerate(zip(clients, sizes, strict=True)):
+            self.flat.load(own)
+            batch = slice(number * TRIAL_BATCH, number * TRIAL_BATCH + size)
+            loss = self.loss(self.flat.module(self.x[batch]), self.y[batch])
+            losses.append(loss.detach())
+            grads.append(self.flat.gradient_of(loss))
+        self.flat.load(before)
+        return torch.stack(losses), torch.stack(grads)
+
+
+def _weights(size: int, device: torch.device) -> Tensor:
+    return (torch.arange(TRIAL_BATCH, device=device) < size).double() / size
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Equal to rounding, client by client, in the norm."""
+    difference = torch.linalg.vector_norm(found - expected, dim=1)
+    return bool((difference <= 1e-8 * torch.linalg.vector_norm(expected, dim=1) + 1e-12).all())

@@ -1,0 +1,194 @@
+"""C clients side by side: their state `[C, P]`, and one local step of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.stacking.feed import Feed, fetch_batch
+from fedlada.engines.stacking.networks import Network
+from fedlada.method import FederatedMethod
+from fedlada.plan import Assignment
+from fedlada.state import Broadcast, Kept, Local, Upload, map_tensors, named_tensors
+
+
+class Stack:
+    """Places for C clients with batches of B samples; the buffers stay, so that a CUDA graph can be replayed on them."""
+
+    def __init__(
+        self,
+        network: Network,
+        method: FederatedMethod,
+        samples: Samples,
+        *,
+        places: int,
+        batch_size: int,
+        like: Tensor,
+        compute: torch.dtype,
+        compiles: bool = False,
+    ) -> None:
+        self.network, self.method, self.samples = network, method, samples
+        self.places, self.batch_size = places, batch_size
+        self.like, self.compute = like, compute
+        rows = network.layout.rows
+        self.grads = rows(places, like, compute)
+        self.params = rows(places, like)
+        # In full precision the model reads the parameters themselves, else a copy that each step refreshes.
+        self.weights = self.params if compute == like.dtype else rows(places, like, compute)
+        self.lr = torch.zeros((), device=like.device, dtype=like.dtype)
+        self.local: Local | None = None
+        self.step_number = torch.zeros(1, device=like.device, dtype=torch.int64)
+        self.losses = torch.zeros(places, device=like.device, dtype=torch.float64)
+        self.rows: Tensor | None = None
+        self.uses_graphs = like.is_cuda and isinstance(samples, ArraySamples)
+        self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+        self.update = method_update(method)
+        if compiles:
+            self.update = torch.compile(self.update, fullgraph=True, dynamic=False)
+
+    def run(self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float) -> Feed:
+        """A whole round of these clients; afterwards `finish` has what they give back."""
+        feed = Feed.of(work, self.places, self.batch_size)
+        self.start(broadcast, kept, feed, lr)
+        if not self.uses_graphs:
+            for number in range(len(feed.rows)):
+                self.step(masked=not feed.is_even, number=number, work=work)
+            return feed
+        if feed.is_even not in self.graphs:
+            self.graphs[feed.is_even] = self._captured(masked=not feed.is_even)
+            self.start(broadcast, kept, feed, lr)  # the warm-up has moved everybody
+        for _ in range(len(feed.rows)):
+            self.graphs[feed.is_even].replay()
+        return feed
+
+    def _captured(self, *, masked: bool) -> torch.cuda.CUDAGraph:
+        """One step as a graph: its kernels start without the host, which would be slower than they are."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):  # what is compiled or tuned at its first use is so before the capture
+                self.step(masked=masked)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step(masked=masked)
+        return graph
+
+    def start(self, broadcast: Broadcast, kept: Sequence[Kept], feed: Feed, lr: float) -> None:
+        """Every client begins its round."""
+        self.lr.fill_(lr)
+        self.step_number.zero_()
+        self.losses.zero_()
+        self._load(feed)
+        layout = self.network.layout
+        each = map_tensors(lambda vector: layout.inward(vector).expand(self.places, *vector.shape), broadcast)
+        fresh = self.method.begin(each, self._stacked(kept), lr=self.lr)
+        if self.local is None:
+            self.local = self._allocate(fresh)
+        for (_, place), (_, value) in zip(named_tensors(self.local), named_tensors(fresh), strict=True):
+            if place.ndim and place.stride(0) == 0:  # held once for all clients
+                place[0].copy_(value[0])
+            elif place is not self.lr:
+                place.copy_(value)
+        if self.weights is not self.params:
+            self.weights.copy_(self.params)
+        self.network.bind(self.weights, self.grads)
+
+    def _load(self, feed: Feed) -> None:
+        """The round's work onto the device, into buffers that stay where they are."""
+        if self.rows is None or len(self.rows) < len(feed.rows):
+            device, shape = self.like.device, feed.rows.shape
+            self.graphs = {}
+            self.rows, self.draws = (torch.zeros(shape, device=device, dtype=torch.int64) for _ in range(2))
+            self.sample_weights = torch.zeros(
+                shape, device=device, dtype=torch.promote_types(self.compute, torch.float32)
+            )
+            self.num_steps = torch.zeros(self.places, device=device, dtype=torch.int64)
+        for place, values in ((self.rows, feed.rows), (self.draws, feed.draws), (self.sample_weights, feed.weights)):
+            place[: len(values)].copy_(torch.from_numpy(values))
+        self.num_steps.copy_(torch.from_numpy(feed.num_steps))
+        self.feed = feed
+
+    def _stacked(self, kept: Sequence[Kept]) -> Kept:
+        """The clients' memories `[C, P]`; a place without a client takes the last one's, which is never used."""
+        layout, device = self.network.layout, self.like.device
+        every = [*kept, *[kept[-1]] * (self.places - len(kept))]
+        names = [list(memory) for memory in kept[0].memory]
+        return Kept(
+            tuple(
+                {name: torch.stack([layout.inward(one.memory[part][name].to(device)) for one in every]) for name in own}
+                for part, own in enumerate(names)
+            )
+        )
+
+    def _allocate(self, fresh: Local) -> Local:
+        """Buffers like a fresh local state: what is the same for all clients is held once and seen by each."""
+
+        def buffer(value: Tensor) -> Tensor:
+            if value is self.lr:
+                return value
+            if value.ndim == 2 and value.shape[1] == self.network.layout.num_params:
+                return self.network.layout.rows(self.places, value)
+            return torch.empty(value.shape, device=value.device, dtype=value.dtype)
+
+        def shared(value: Tensor) -> Tensor:
+            return torch.empty(value.shape[1:], device=value.device, dtype=value.dtype).expand(value.shape)
+
+        return Local(
+            params=self.params,
+            anchor=shared(fresh.anchor),
+            lr=self.lr,
+            states=tuple({name: buffer(value) for name, value in one.items()} for one in fresh.states),
+            shared=tuple({name: shared(value) for name, value in one.items()} for one in fresh.shared),
+            kept=tuple({name: buffer(value) for name, value in one.items()} for one in fresh.kept),
+        )
+
+    def step(self, *, masked: bool, number: int = 0, work: Sequence[Assignment] = ()) -> None:
+        """One local step of all clients; `number` and `work` are for samples that the host must read."""
+        assert self.rows is not None
+        if isinstance(self.samples, ArraySamples):
+            rows, draws, weights = (
+                one.index_select(0, self.step_number)[0] for one in (self.rows, self.draws, self.sample_weights)
+            )
+            x, y = self.samples.take(rows.flatten(), draws.flatten())
+        else:
+            x, y = fetch_batch(self.samples, self.feed, number, work)
+            weights = self.sample_weights[number]
+        if x.is_floating_point():
+            x = x.to(self.compute)
+        active = self.step_number < self.num_steps
+        losses = self.network.backward(x, y, weights)
+        self.losses += torch.where(active, losses.double(), torch.zeros_like(self.losses))
+        assert self.local is not None
+        self.update(self.local, self.grads, self.weights, active[:, None] if masked else None)
+        self.step_number += 1
+
+    def finish(self) -> tuple[Upload, Kept]:
+        """What the clients give back, stacked, in the engine's order of the parameters."""
+        assert self.local is not None
+        # A place without a client has made no steps; it must still not divide by zero.
+        return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
+
+
+Update = Callable[[Local, Tensor, Tensor, Tensor | None], None]
+
+
+def method_update(method: FederatedMethod) -> Update:
+    """The method's step on all clients at once, written back into their buffers; compiled it is one pass over memory."""
+
+    def update(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+        new = method.step(local, grads.to(local.params.dtype))
+        pairs = [(local.params, new.params)]
+        for old, fresh in zip(local.states, new.states, strict=True):
+            pairs += [(old[name], fresh[name]) for name in old]
+        # Those that have finished stay as they are.
+        values = [(place, value if active is None else torch.where(active, value, place)) for place, value in pairs]
+        if weights is not local.params:
+            weights.copy_(values[0][1])
+        for place, value in values:
+            place.copy_(value)
+
+    return update
