@@ -14,7 +14,8 @@ from fedlada.cohorts import Cohorts, Everyone, FixedSize, Unreliable
 from fedlada.data.batches import LocalWork
 from fedlada.data.partition import IID, Given, Partition
 from fedlada.data.samples import Samples, as_samples
-from fedlada.engines.sequential import SequentialEngine
+from fedlada.engines.choice import ENGINES, choose_engine
+from fedlada.engines.stacking.precision import PRECISIONS
 from fedlada.evaluation import Loss, Metric
 from fedlada.flat import trainable
 from fedlada.history import Result
@@ -63,6 +64,7 @@ def simulate(
     checkpoint_every: int = 10,
     seed: int = 0,
     engine: str = "auto",
+    precision: str = "auto",
     device: str | torch.device = "auto",
     dtype: torch.dtype | None = None,
 ) -> Result:
@@ -100,11 +102,15 @@ def simulate(
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
         checkpoint_every: rounds between checkpoints.
         seed: fixes everything that is random.
-        engine: what runs the clients; "sequential" (what "auto" takes) is one after another.
+        engine: what runs the clients: "sequential" is one after another, "stacked" all of a cohort at once; "auto"
+            takes stacked on a GPU and sequential on a CPU.
+        precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
+            stays in `dtype`; float64 is always exact.
         device: "auto" takes a GPU where there is one.
         dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
     """
-    one_of("engine", engine, ("auto", "sequential"))
+    one_of("engine", engine, ENGINES)
+    one_of("precision", precision, PRECISIONS)
     if local_epochs is not None and local_steps is not None:
         raise ValueError("give local_epochs or local_steps, not both")
     if stop_at_accuracy is not None:
@@ -114,9 +120,8 @@ def simulate(
     seed = whole_number("seed", seed)
     place = resolve_device(device)
     network = _resolve_model(model, seed, dtype)
-    precision = dtype or next(iter(trainable(network).values())).dtype
-    train_samples = as_samples(train, place, precision)
-    runner = SequentialEngine(network, resolve_method(method), train_samples, loss, device=place, dtype=dtype)
+    numbers = dtype or next(iter(trainable(network).values())).dtype
+    train_samples = as_samples(train, place, numbers)
     plan = Plan(
         clients=_clients(partition, train_samples, seed),
         cohorts=_cohorts(cohorts, cohort_size),
@@ -126,7 +131,19 @@ def simulate(
         weights=weights,
         unreliable=unreliable or Unreliable(),
     )
-    test_samples = None if test is None else as_samples(test, place, precision)
+    runner = choose_engine(
+        engine,
+        network,
+        resolve_method(method),
+        train_samples,
+        loss,
+        device=place,
+        dtype=dtype,
+        precision=precision,
+        num_steps=rounds * plan.largest_num_steps,
+        short_batches=plan.has_short_batches,
+    )
+    test_samples = None if test is None else as_samples(test, place, numbers)
     simulation = Simulation(
         runner,
         plan,

@@ -32,24 +32,27 @@ def evaluate(
     samples = as_samples(samples, first.device, first.dtype)
     was_training = module.training
     module.eval()
-    total_loss, correct, is_classification = 0.0, 0, False
+    # Summed where they are computed: asking for each number would make a GPU wait for the host.
+    total_loss = torch.zeros((), device=first.device, dtype=torch.float64)
+    correct = torch.zeros((), device=first.device, dtype=torch.int64)
+    is_classification = False
     outputs, targets = [], []
     with torch.no_grad():
         for start in range(0, len(samples), batch_size):
             indices = np.arange(start, min(start + batch_size, len(samples)))
             x, y = samples.batch(indices)
             output = module(x)
-            total_loss += float(loss(output, y)) * len(indices)
+            total_loss += loss(output, y).double() * len(indices)
             is_classification = are_classes(output, y)
             if is_classification:
-                correct += int((output.argmax(dim=1) == y).sum())
+                correct += (output.argmax(dim=1) == y).sum()
             if metrics:
                 outputs.append(output.cpu())
                 targets.append(y.cpu())
     module.train(was_training)
-    result = {"loss": total_loss / len(samples)}
+    result = {"loss": float(total_loss) / len(samples)}
     if is_classification:
-        result["accuracy"] = correct / len(samples)
+        result["accuracy"] = int(correct) / len(samples)
     for name, metric in (metrics or {}).items():
         result[name] = float(metric(torch.cat(outputs), torch.cat(targets)))
     return result

@@ -20,6 +20,8 @@ from fedlada.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
 from fedlada.data.image_folder import Progress
 from fedlada.data.partition import IID, ByKey, Dirichlet, Partition, Pathological
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
+from fedlada.engines.choice import ENGINES
+from fedlada.engines.stacking.precision import PRECISIONS
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
 from fedlada.models.factory import model_factory
@@ -80,7 +82,8 @@ class Experiment:
     stop_at_target: bool = _flag(False, "end the run when the target is reached")
     seed: int = _flag(0, "fixes everything that is random")
     device: str = _flag("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
-    engine: str = _flag("auto", "what runs the clients", ("auto", "sequential"))
+    engine: str = _flag("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
+    precision: str = _flag("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
     messages: str = _flag("float32", "how vectors are encoded on their way", ("float32",))
     dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
     checkpoint_every: int = _flag(10, "rounds between checkpoints")
@@ -209,6 +212,7 @@ class Experiment:
             callbacks=[*callbacks, *self._trackers(out)],
             out=None if out is None else self.folder(out),
             engine=full.engine,
+            precision=full.precision,
             seed=full.seed,
             device=full.device,
             dtype=DTYPES[full.dtype],

@@ -80,6 +80,16 @@ class Plan:
         """The weight of all clients together."""
         return float(sum(self.weight(client) for client in range(self.num_clients)))
 
+    @property
+    def largest_num_steps(self) -> int:
+        """The most local steps that any client takes in a round."""
+        return max(self.work.num_steps(len(own)) for own in self.clients)
+
+    @property
+    def has_short_batches(self) -> bool:
+        """Whether batches differ in size."""
+        return any(len(own) % self.work.batch_size for own in self.clients)
+
     def weight(self, client: int) -> float:
         """How much this client counts in a mean."""
         return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))

@@ -136,6 +136,6 @@ def all_finite(state: Broadcast | Server | Kept | Local | Upload) -> bool:
     return all(bool(tensor.isfinite().all()) for _, tensor in named_tensors(state))
 
 
-def num_bytes(state: Broadcast | Upload) -> int:
-    """The size of all tensors of a message as they are."""
+def num_bytes(state: Broadcast | Upload | Kept) -> int:
+    """The size of all tensors of a message or a memory as they are."""
     return sum(tensor.numel() * tensor.element_size() for _, tensor in named_tensors(state))

@@ -15,6 +15,7 @@ ROOT = Path(fedlada.__file__).parent
 CORE = {"state", "validation"}
 DATA = {"data", "randomness", "validation"}
 ENGINES = {"engines", "method", "flat", "data", "messages", "plan", "evaluation", "probe", "randomness", "state"}
+ENGINES |= {"layers", "validation"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "state": set(),
@@ -27,7 +28,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipes": {"method", "local", "server", *CORE},
     "flat": set(),
     "torch_optimizer": {"flat", "method", "state"},
-    "models": {"models", "validation"},
+    "layers": set(),
+    "models": {"models", "layers", "validation"},
     "data": DATA,
     "cohorts": {"randomness", "validation"},
     "plan": {"cohorts", "data", "randomness", "schedules", "validation"},

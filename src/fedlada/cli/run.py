@@ -74,7 +74,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     callbacks: list[Callback] = []
     if not quiet and not as_json:
         print(_headline(experiment, folder), file=sys.stderr)
-        callbacks.append(live_or_plain(experiment.method))
+        callbacks += [EngineLine(), live_or_plain(experiment.method)]
     with Bars(quiet=quiet or as_json) as bars:
         source = experiment.load_data(bars)
     with graceful_interrupt() as interrupt:
@@ -87,6 +87,14 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     if interrupt.pressed:
         print(f"fedlada: stopped; go on with: fedlada resume {folder}", file=sys.stderr)
         raise click.exceptions.Exit(130)
+
+
+class EngineLine(Observer):
+    """Says which engine runs the clients, and why."""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """Before the first round."""
+        print(f"fedlada: {simulation.engine.why}", file=sys.stderr)
 
 
 class Interrupt(Observer):

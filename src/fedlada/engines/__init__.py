@@ -1,6 +1,8 @@
 """Engines run the local work of a cohort; each gives the same result as the sequential one."""
 
+from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.engine import CohortResult, Engine
 from fedlada.engines.sequential import SequentialEngine
+from fedlada.engines.stacked import StackedEngine
 
-__all__ = ["CohortResult", "Engine", "SequentialEngine"]
+__all__ = ["ENGINES", "CohortResult", "Engine", "SequentialEngine", "StackedEngine", "choose_engine"]

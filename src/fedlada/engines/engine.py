@@ -47,6 +47,8 @@ class Engine(ABC):
     method: FederatedMethod
     loss: Loss
     device: torch.device
+    why: str
+    """What runs the clients and why, in a few words, for the log."""
 
     @abstractmethod
     def initial_params(self) -> Tensor:

@@ -56,6 +56,7 @@ class SequentialEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.loss = check_fit(self.flat, samples, loss, "training")
+        self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
         return self.flat.vector.clone()

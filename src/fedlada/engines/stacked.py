@@ -7,9 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.engine import CohortResult, Engine
 from fedlada.engines.stacking.choice import choose_network
+from fedlada.engines.stacking.evaluate import GraphedEvaluation
+from fedlada.engines.stacking.memory import (
+    Memories,
+    activation_bytes,
+    bytes_per_client,
+    free_bytes,
+    places_that_fit,
+)
 from fedlada.engines.stacking.networks import NotStackable
 from fedlada.engines.stacking.precision import resolve_precision
 from fedlada.engines.stacking.stack import Stack
@@ -20,6 +28,9 @@ from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
 from fedlada.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
+
+WORTH_COMPILING = 2000
+"""Local steps of a whole run: with fewer, kernels that need no compiler are done earlier."""
 
 
 class StackedEngine(Engine):
@@ -38,7 +49,8 @@ class StackedEngine(Engine):
         device: torch.device,
         dtype: torch.dtype | None = None,
         precision: str = "auto",
-        compiles: bool = False,
+        num_steps: int | None = None,
+        short_batches: bool = True,
         max_places: int | None = None,
     ) -> None:
         self.method = method
@@ -47,14 +59,26 @@ class StackedEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.loss = check_fit(self.flat, samples, loss, "training")
-        self.compute, kernels = resolve_precision(precision, self.flat.vector)
-        self.network, self.takes_short_batches = choose_network(
-            self.flat, self.samples, self.loss, self.compute, kernels
-        )
-        self.compiles = compiles
+        # What takes half a minute to compile is not worth it for a short run; the choice depends on nothing else,
+        # so that a run repeats.
+        self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
+        self.compute, kernels = resolve_precision(precision, self.flat.vector, compiles=self.compiles)
+        self.network, takes_short_batches = choose_network(self.flat, self.samples, self.loss, self.compute, kernels)
+        if short_batches and not takes_short_batches:
+            raise NotStackable("its loss is not a mean over samples, and batches differ in size")
+        self.memories = Memories(self.network.layout, self.flat.vector)
         self.max_places = max_places
         self.batch_size = 0
         self.stacks: dict[tuple[int, int], Stack] = {}
+        self.evaluations: dict[int, GraphedEvaluation] = {}
+        self.why = self._why()
+
+    def _why(self) -> str:
+        numbers = str(self.compute).removeprefix("torch.")
+        what = f"all clients at once on {self.device.type}, {self.network.form}, in {numbers}"
+        if self.compiles:
+            return f"{what}; kernels are compiled once for this machine, which can take half a minute"
+        return what
 
     def initial_params(self) -> Tensor:
         return self.flat.vector.clone()
@@ -67,7 +91,11 @@ class StackedEngine(Engine):
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)
-        return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+        if metrics or self.device.type != "cuda" or not isinstance(samples, ArraySamples):
+            return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+        if id(samples) not in self.evaluations:
+            self.evaluations[id(samples)] = GraphedEvaluation(self.flat.module, samples, self.loss)
+        return self.evaluations[id(samples)]()
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
@@ -76,13 +104,17 @@ class StackedEngine(Engine):
         tally = Tally()
 
         def uploads() -> Iterator[Upload]:
-            places = min(self.max_places or len(plan.assignments), len(plan.assignments))
-            for start in range(0, len(plan.assignments), places or 1):
+            places = self._places(plan.assignments)
+            for start in range(0, len(plan.assignments), places):
                 work = plan.assignments[start : start + places]
                 memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
                 yield from self._run_stack(places, broadcast, work, memories, plan.lr, tally)
 
+        if self.method.keeps_memory:
+            per_client = num_bytes(self.method.init_kept(broadcast.params))
+            self.memories.plan(per_client, len(kept) + len(plan.assignments))
         mean = tally.mean(uploads())
+        self.memories.wait()
         if mean is not None:
             mean = map_tensors(self.network.layout.outward, mean)
         return tally.result(
@@ -99,11 +131,6 @@ class StackedEngine(Engine):
         tally: Tally,
     ) -> Iterator[Upload]:
         """The local work of some clients; yields the uploads of those whose answers are finite, in their order."""
-        if not self.takes_short_batches and len({len(batch) for one in work for batch in one.batches}) > 1:
-            raise NotStackable(
-                "the loss is not a mean over samples, so clients with batches of different sizes cannot be stacked: "
-                "take engine='sequential'"
-            )
         stack = self._stack(places, work)
         stack.run(broadcast, kept, work, lr)
         upload, new_kept = stack.finish()
@@ -117,13 +144,13 @@ class StackedEngine(Engine):
                 continue
             own = Kept(())
             if self.method.keeps_memory:
-                own = map_tensors(lambda rows: self.network.layout.outward(rows[place]).clone(), new_kept)  # noqa: B023
+                own = self.memories.keep(new_kept, place)
             tally.accept(one, own, losses[place] / one.num_steps, squares[place])
             yield map_tensors(lambda rows: rows[place], upload)  # noqa: B023
 
     def _stack(self, places: int, work: Sequence[Assignment]) -> Stack:
         """A stack of that many places with room for these batches; buffers are made once and kept."""
-        self.batch_size = max(self.batch_size, *(len(batch) for one in work for batch in one.batches))
+        self.batch_size = max(self.batch_size, _largest_batch(work))
         key = (places, self.batch_size)
         if key not in self.stacks:
             self.stacks = {}  # another size: what the old one held is free first
@@ -135,9 +162,27 @@ class StackedEngine(Engine):
                 batch_size=self.batch_size,
                 like=self.flat.vector,
                 compute=self.compute,
+                memories=self.memories,
                 compiles=self.compiles,
             )
         return self.stacks[key]
+
+    def _places(self, work: Sequence[Assignment]) -> int:
+        """How many clients to take at once: all, if the memory has room for them."""
+        if not work:
+            return 1
+        wanted = min(self.max_places or len(work), len(work))
+        if any(places == wanted for places, _ in self.stacks):
+            return wanted
+        per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
+        activations = activation_bytes(self.flat, self.samples, max(self.batch_size, _largest_batch(work)))
+        places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
+        self.max_places = places if places < wanted else self.max_places
+        return places
+
+
+def _largest_batch(work: Sequence[Assignment]) -> int:
+    return max(len(batch) for one in work for batch in one.batches)
 
 
 def _finite(upload: Upload, kept: Kept, places: int) -> Tensor:

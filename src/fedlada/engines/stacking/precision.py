@@ -13,7 +13,7 @@ from fedlada.validation import one_of
 PRECISIONS = ("auto", "bf16", "tf32", "float32")
 
 
-def resolve_precision(precision: str, like: Tensor) -> tuple[torch.dtype, Kernels]:
+def resolve_precision(precision: str, like: Tensor, *, compiles: bool) -> tuple[torch.dtype, Kernels]:
     """The type in which gradients are computed, and the kernels that do it.
 
     "bf16" reads parameters as bfloat16 and sums in float32, "tf32" shortens float32 factors in products, "float32"
@@ -25,7 +25,7 @@ def resolve_precision(precision: str, like: Tensor) -> tuple[torch.dtype, Kernel
     if not like.is_cuda or like.dtype == torch.float64:
         return like.dtype, TorchKernels()
     compute = torch.bfloat16 if precision in ("auto", "bf16") else torch.float32
-    if importlib.util.find_spec("triton") is None:
+    if not compiles or importlib.util.find_spec("triton") is None:
         return compute, TorchKernels()
     from fedlada.engines.stacking.triton_kernels import TritonKernels  # needs a GPU's torch
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacking.feed import Feed, fetch_batch
+from fedlada.engines.stacking.memory import Memories
 from fedlada.engines.stacking.networks import Network
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment
@@ -16,7 +17,7 @@ from fedlada.state import Broadcast, Kept, Local, Upload, map_tensors, named_ten
 
 
 class Stack:
-    """Places for C clients with batches of B samples; the buffers stay, so that a CUDA graph can be replayed on them."""
+    """Places for C clients with batches of B samples; the buffers stay, so that a CUDA graph can be replayed."""
 
     def __init__(
         self,
@@ -28,9 +29,11 @@ class Stack:
         batch_size: int,
         like: Tensor,
         compute: torch.dtype,
+        memories: Memories,
         compiles: bool = False,
     ) -> None:
         self.network, self.method, self.samples = network, method, samples
+        self.memories = memories
         self.places, self.batch_size = places, batch_size
         self.like, self.compute = like, compute
         rows = network.layout.rows
@@ -66,7 +69,7 @@ class Stack:
 
     def _captured(self, *, masked: bool) -> torch.cuda.CUDAGraph:
         """One step as a graph: its kernels start without the host, which would be slower than they are."""
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):  # what is compiled or tuned at its first use is so before the capture
@@ -85,7 +88,7 @@ class Stack:
         self._load(feed)
         layout = self.network.layout
         each = map_tensors(lambda vector: layout.inward(vector).expand(self.places, *vector.shape), broadcast)
-        fresh = self.method.begin(each, self._stacked(kept), lr=self.lr)
+        fresh = self.method.begin(each, self.memories.load(kept, self.places), lr=self.lr)
         if self.local is None:
             self.local = self._allocate(fresh)
         for (_, place), (_, value) in zip(named_tensors(self.local), named_tensors(fresh), strict=True):
@@ -111,18 +114,6 @@ class Stack:
             place[: len(values)].copy_(torch.from_numpy(values))
         self.num_steps.copy_(torch.from_numpy(feed.num_steps))
         self.feed = feed
-
-    def _stacked(self, kept: Sequence[Kept]) -> Kept:
-        """The clients' memories `[C, P]`; a place without a client takes the last one's, which is never used."""
-        layout, device = self.network.layout, self.like.device
-        every = [*kept, *[kept[-1]] * (self.places - len(kept))]
-        names = [list(memory) for memory in kept[0].memory]
-        return Kept(
-            tuple(
-                {name: torch.stack([layout.inward(one.memory[part][name].to(device)) for one in every]) for name in own}
-                for part, own in enumerate(names)
-            )
-        )
 
     def _allocate(self, fresh: Local) -> Local:
         """Buffers like a fresh local state: what is the same for all clients is held once and seen by each."""
@@ -177,7 +168,7 @@ Update = Callable[[Local, Tensor, Tensor, Tensor | None], None]
 
 
 def method_update(method: FederatedMethod) -> Update:
-    """The method's step on all clients at once, written back into their buffers; compiled it is one pass over memory."""
+    """The method's step on all clients at once, written back into their buffers: compiled, one pass over memory."""
 
     def update(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
         new = method.step(local, grads.to(local.params.dtype))

@@ -1,13 +1,12 @@
 """Convolutions of many clients as matrix products whose rows are gathered on the fly: no columns are ever written.
 
-x is `[C, B, H, W, I]`, weights are `[C, O, KH, KW, I]`, y is `[C, B, HO, WO, O]`; a kernel's last grid axis is the client.
+x is `[C, B, H, W, I]`, weights are `[C, O, KH, KW, I]`, y is `[C, B, HO, WO, O]`; a kernel's last grid axis is the
+client.
 Taps that only ever see padding are skipped: at 1x1 a padded 3x3 kernel is its centre alone. There are no atomics, so
 sums have one order and results repeat to the bit.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 import triton
@@ -15,9 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedlada.engines.stacking.kernels import ConvShape
-
-SMALLEST_DEPTH = 16
-"""With fewer input channels than this, taps and channels are gathered together as one depth."""
+from fedlada.engines.stacking.triton_tiles import Geometry, Tile, forward_tile, input_tile, settings, weight_tile
 
 
 @triton.jit
@@ -162,77 +159,15 @@ def _weight_grad(
     tl.store(dw + o[:, None] * depth + k[None, :], acc.to(dw.dtype.element_ty), mask=(o < O)[:, None] & known[None, :])
 
 
-def supports(shape: ConvShape) -> bool:
-    """Whether these kernels know the convolution: one group, no dilation, equal strides and paddings."""
-    return (
-        shape.groups == 1
-        and shape.dilation == (1, 1)
-        and shape.stride[0] == shape.stride[1]
-        and shape.padding[0] == shape.padding[1]
-    )
-
-
-class Geometry:
-    """The sizes of one convolution of C clients, as the kernels take them."""
-
-    def __init__(self, x_shape: torch.Size, weight: Tensor, shape: ConvShape) -> None:
-        self.clients, self.out, self.kh, self.kw, self.depth = weight.shape
-        self.batch = x_shape[0] // self.clients
-        self.height, self.width = x_shape[2:]
-        self.stride, self.padding = shape.stride[0], shape.padding[0]
-        self.out_height = (self.height + 2 * self.padding - self.kh) // self.stride + 1
-        self.out_width = (self.width + 2 * self.padding - self.kw) // self.stride + 1
-        rows = self._useful(self.kh, self.height, self.out_height)
-        columns = self._useful(self.kw, self.width, self.out_width)
-        self.taps = (rows[0], columns[0], len(columns), len(rows) * len(columns))
-        self.is_joint = self.depth < SMALLEST_DEPTH
-
-    def _useful(self, taps: int, size: int, out: int) -> range:
-        """The taps that meet the image at some output."""
-        met = [
-            tap
-            for tap in range(taps)
-            if any(0 <= place * self.stride + tap - self.padding < size for place in range(out))
-        ]
-        return range(met[0], met[-1] + 1)
-
-    @property
-    def num_outputs(self) -> int:
-        """Output places of one client."""
-        return self.batch * self.out_height * self.out_width
-
-    @property
-    def num_inputs(self) -> int:
-        """Input places of one client."""
-        return self.batch * self.height * self.width
-
-    def arguments(self, places: int, weight: Tensor) -> tuple[int, ...]:
-        """What every kernel takes after its pointers."""
-        return (
-            places, self.out, self.depth, self.height, self.width, self.out_height, self.out_width, self.kh, self.kw,
-            *self.taps, self.num_inputs * self.depth, weight.stride(0), self.num_outputs * self.out,
-        )  # fmt: skip
-
-
-class Tile(NamedTuple):
-    """How a product is cut: rows and columns of a program's tile, depth of one step of its loop, and how it runs."""
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int = 4
-    stages: int = 3
-
-
 def forward(x: Tensor, weight: Tensor, shape: ConvShape, precision: str, tile: Tile | None = None) -> Tensor:
     """y as `[C * B, O, HO, WO]`, channels last in memory."""
     g = Geometry(x.shape, weight, shape)
     y = _images(x, g.out, g.out_height, g.out_width)
-    tile = tile or _forward_tile(g, x.dtype)
+    tile = tile or forward_tile(g, x.dtype)
     grid = (triton.cdiv(g.num_outputs, tile.rows) * triton.cdiv(g.out, tile.columns), g.clients)
     _forward[grid](
         x, weight, y, *g.arguments(g.num_outputs, weight), STRIDE=g.stride, PAD=g.padding, JOINT=g.is_joint,
-        PRECISION=precision, **_settings(tile),
+        PRECISION=precision, **settings(tile),
     )  # fmt: skip
     return y
 
@@ -243,11 +178,11 @@ def input_grad(
     """dx, shaped like x."""
     g = Geometry(x.shape, weight, shape)
     dx = _images(dy, g.depth, g.height, g.width)
-    tile = tile or _input_tile(g, dy.dtype)
+    tile = tile or input_tile(g, dy.dtype)
     grid = (triton.cdiv(g.num_inputs, tile.rows) * triton.cdiv(g.depth, tile.columns), g.clients)
     _input_grad[grid](
         dy, weight, dx, *g.arguments(g.num_inputs, weight), STRIDE=g.stride, PAD=g.padding, PRECISION=precision,
-        **_settings(tile),
+        **settings(tile),
     )  # fmt: skip
     return dx
 
@@ -263,7 +198,7 @@ def weight_grad(
 ) -> None:
     """dw into `grad`, which lies like the weights; where there are few tiles, the sum is made in parts, then joined."""
     g = Geometry(x.shape, grad, shape)
-    tile = tile or _weight_tile(g, x.dtype)
+    tile = tile or weight_tile(g, x.dtype)
     columns = tile.columns
     wide = triton.cdiv(g.kh * g.kw * g.depth, columns) if g.is_joint else g.taps[3] * triton.cdiv(g.depth, columns)
     tiles = triton.cdiv(g.out, tile.rows) * wide
@@ -277,43 +212,10 @@ def weight_grad(
         stride = target.stride(0)
     _weight_grad[(tiles, parts, g.clients)](
         x, dy, target, *g.arguments(g.num_outputs, target[0] if parts > 1 else grad), part, stride, STRIDE=g.stride,
-        PAD=g.padding, JOINT=g.is_joint, PRECISION=precision, **_settings(tile),
+        PAD=g.padding, JOINT=g.is_joint, PRECISION=precision, **settings(tile),
     )  # fmt: skip
     if parts > 1:
         grad.copy_(target.sum(dim=0))
-
-
-def _forward_tile(g: Geometry, dtype: torch.dtype) -> Tile:
-    """The best of those measured on an H200 with ResNet-18's layers."""
-    if g.is_joint:
-        return Tile(64, 64, 32)
-    return _fitted(Tile(128, 64, 64) if g.num_outputs >= 2048 else Tile(64, 64, 128), g.depth, dtype)
-
-
-def _input_tile(g: Geometry, dtype: torch.dtype) -> Tile:
-    if g.num_inputs >= 2048:
-        return _fitted(Tile(128, 64, 64), g.out, dtype)
-    return _fitted(Tile(64, 128 if g.num_inputs >= 128 else 64, 64), g.out, dtype)
-
-
-def _weight_tile(g: Geometry, dtype: torch.dtype) -> Tile:
-    return _fitted(Tile(128 if g.out >= 128 and g.num_outputs >= 128 else 64, 64, 64), 64, dtype)
-
-
-def _fitted(tile: Tile, depth: int, dtype: torch.dtype) -> Tile:
-    """No deeper than the product is, and half as deep where numbers are twice as wide."""
-    fitting = min(tile.depth, max(16, triton.next_power_of_2(depth)))
-    return tile._replace(depth=max(16, fitting // 2) if dtype == torch.float32 else fitting)
-
-
-def _settings(tile: Tile) -> dict[str, int]:
-    return {
-        "BM": tile.rows,
-        "BN": tile.columns,
-        "BK": tile.depth,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-    }
 
 
 def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:

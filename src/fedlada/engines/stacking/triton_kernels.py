@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedlada.engines.stacking import triton_conv, triton_norm
 from fedlada.engines.stacking.kernels import ConvShape, TorchKernels
+from fedlada.engines.stacking.triton_tiles import supports
 
 
 class TritonKernels:
@@ -18,19 +19,19 @@ class TritonKernels:
 
     def conv(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Each client's images with its own weights."""
-        if not triton_conv.supports(shape):
+        if not supports(shape):
             return self.plain.conv(x, weight, shape)
         return triton_conv.forward(x, weight, shape, self.precision)
 
     def conv_input_grad(self, dy: Tensor, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """The gradient of the images."""
-        if not triton_conv.supports(shape):
+        if not supports(shape):
             return self.plain.conv_input_grad(dy, x, weight, shape)
         return triton_conv.input_grad(dy, x, weight, shape, self.precision)
 
     def conv_weight_grad(self, dy: Tensor, x: Tensor, grad: Tensor, shape: ConvShape) -> None:
         """The gradient of each client's weights, written into `grad`."""
-        if not triton_conv.supports(shape):
+        if not supports(shape):
             self.plain.conv_weight_grad(dy, x, grad, shape)
         else:
             triton_conv.weight_grad(dy, x, grad, shape, self.precision)

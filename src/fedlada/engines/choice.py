@@ -1,0 +1,63 @@
+"""Which engine runs a simulation."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import nn
+
+from fedlada.data.samples import Samples
+from fedlada.engines.engine import Engine
+from fedlada.engines.sequential import SequentialEngine
+from fedlada.engines.stacked import StackedEngine
+from fedlada.engines.stacking.networks import NotStackable
+from fedlada.evaluation import Loss
+from fedlada.method import FederatedMethod
+from fedlada.validation import one_of
+
+ENGINES = ("auto", "sequential", "stacked")
+
+
+def choose_engine(
+    name: str,
+    model: nn.Module,
+    method: FederatedMethod,
+    samples: Samples,
+    loss: Loss | None,
+    *,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    precision: str = "auto",
+    num_steps: int | None = None,
+    short_batches: bool = True,
+) -> Engine:
+    """The engine of that name; "auto" is stacked on a GPU and sequential on a CPU.
+
+    What cannot be stacked runs sequentially, and the engine's `why` says so; asked for by name, a warning does too.
+    `num_steps` is how many local steps the whole run will have, `short_batches` whether batches differ in size.
+    """
+    one_of("engine", name, ENGINES)
+    if name == "sequential" or (name == "auto" and device.type == "cpu"):
+        engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)
+        if name == "auto":
+            engine.why += ", which is the faster way on a CPU"
+        return engine
+    try:
+        return StackedEngine(
+            model,
+            method,
+            samples,
+            loss,
+            device=device,
+            dtype=dtype,
+            precision=precision,
+            num_steps=num_steps,
+            short_batches=short_batches,
+        )
+    except NotStackable as error:
+        engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)
+        engine.why += f", because the model cannot be stacked: {error}"
+        if name == "stacked":
+            warnings.warn(f"the stacked engine cannot be used, so {engine.why}", stacklevel=3)
+        return engine
