@@ -1,4 +1,4 @@
-"""The stacked engine's parts: the order of parameters, memory, and the GPU's kernels (interpreted where there is none)."""
+"""The stacked engine's parts: the order of parameters, memory, the GPU's kernels (interpreted where there is none)."""
 
 from __future__ import annotations
 
