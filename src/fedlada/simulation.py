@@ -53,6 +53,7 @@ class Simulation:
         self.kept: dict[int, Kept] = {}
         self.history = History()
         self.stopped, self.paused = "", False
+        self._plans: dict[int, RoundPlan] = {}
         if test is not None:
             engine.check_test(test)
 
@@ -109,8 +110,12 @@ class Simulation:
     def run_round(self, is_last: bool = False) -> Row:
         """One round; its row is added to the history. If it fails, nothing has changed."""
         start = time.perf_counter()
-        plan = self.plan.round(self.round + 1)
-        result = self.engine.run_cohort(self.server.broadcast, plan, self.kept)
+        plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
+        self.engine.while_waiting = self._look_ahead
+        try:
+            result = self.engine.run_cohort(self.server.broadcast, plan, self.kept)
+        finally:
+            self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
         server = self._aggregate(plan, result)
         row = self._row(plan, result, server)
         row["seconds"] = time.perf_counter() - start
@@ -120,6 +125,18 @@ class Simulation:
         self.kept.update(result.kept)
         self.history.rows.append(row)
         return row
+
+    def _look_ahead(self) -> None:
+        """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
+        coming = self.round + 2
+        if coming in self._plans:
+            return
+        try:
+            plan = self.plan.round(coming)
+        except ValueError:
+            return  # said when that round is due, if it ever is
+        self._plans = {coming: plan}
+        self.engine.prepare(plan)
 
     def _evaluate(self, row: Row, server: Server, *, is_last: bool) -> None:
         """Add to a row what is to be measured in this round, unless it is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +49,12 @@ class Engine(ABC):
     device: torch.device
     why: str
     """What runs the clients and why, in a few words, for the log."""
+
+    while_waiting: Callable[[], None] | None = None
+    """What an engine may do on the host while its device works."""
+
+    def prepare(self, plan: RoundPlan) -> None:  # noqa: B027
+        """Hear of a coming round: what can be laid out for it now is not waited for then."""
 
     @abstractmethod
     def initial_params(self) -> Tensor:

@@ -11,6 +11,7 @@ from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.engine import CohortResult, Engine
 from fedlada.engines.stacking.choice import choose_network
 from fedlada.engines.stacking.evaluate import GraphedEvaluation
+from fedlada.engines.stacking.feed import Feed
 from fedlada.engines.stacking.memory import (
     Memories,
     activation_bytes,
@@ -70,6 +71,7 @@ class StackedEngine(Engine):
         self.max_places = max_places
         self.batch_size = 0
         self.stacks: dict[tuple[int, int], Stack] = {}
+        self.feeds: dict[tuple[int, int], Feed] = {}
         self.evaluations: dict[int, GraphedEvaluation] = {}
         self.why = self._why()
 
@@ -105,8 +107,7 @@ class StackedEngine(Engine):
 
         def uploads() -> Iterator[Upload]:
             places = self._places(plan.assignments)
-            for start in range(0, len(plan.assignments), places):
-                work = plan.assignments[start : start + places]
+            for work in _chunks(plan.assignments, places):
                 memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
                 yield from self._run_stack(places, broadcast, work, memories, plan.lr, tally)
 
@@ -121,6 +122,17 @@ class StackedEngine(Engine):
             mean, keeps_memory=self.method.keeps_memory, bytes_down=num_bytes(broadcast) * plan.num_asked
         )
 
+    def prepare(self, plan: RoundPlan) -> None:
+        """Lay out a coming round's work while the GPU is busy with this one."""
+        if not plan.assignments or not self.batch_size:
+            return
+        places = self._places(plan.assignments)
+        self.feeds = {
+            (work[0].seed, places): Feed.of(work, places, self.batch_size)
+            for work in _chunks(plan.assignments, places)
+            if _largest_batch(work) <= self.batch_size
+        }
+
     def _run_stack(
         self,
         places: int,
@@ -132,12 +144,15 @@ class StackedEngine(Engine):
     ) -> Iterator[Upload]:
         """The local work of some clients; yields the uploads of those whose answers are finite, in their order."""
         stack = self._stack(places, work)
-        stack.run(broadcast, kept, work, lr)
+        feed = self.feeds.pop((work[0].seed, places), None) or Feed.of(work, places, stack.batch_size)
+        stack.run(broadcast, kept, work, lr, feed)
+        if self.while_waiting is not None:
+            self.while_waiting()
         upload, new_kept = stack.finish()
         tally.bytes_up += num_bytes(upload) // places * len(work)
-        finite = _finite(upload, new_kept, places).tolist()
-        squares = (torch.linalg.vector_norm(upload.delta, dim=1, dtype=torch.float64) ** 2).tolist()
-        losses = stack.losses.tolist()
+        norms = torch.linalg.vector_norm(upload.delta, dim=1, dtype=torch.float64)
+        # One question to the GPU for all numbers: each would wait for it.
+        finite, squares, losses = torch.stack([_finite(upload, new_kept, places), norms**2, stack.losses]).tolist()
         for place, one in enumerate(work):
             if not finite[place]:
                 tally.refused.append(one.client)
@@ -181,11 +196,17 @@ class StackedEngine(Engine):
         return places
 
 
+def _chunks(work: Sequence[Assignment], places: int) -> Iterator[Sequence[Assignment]]:
+    for start in range(0, len(work), places):
+        yield work[start : start + places]
+
+
 def _largest_batch(work: Sequence[Assignment]) -> int:
     return max(len(batch) for one in work for batch in one.batches)
 
 
 def _finite(upload: Upload, kept: Kept, places: int) -> Tensor:
-    """For each place, whether nothing that it gives back is NaN or infinite."""
-    checks = [vector.isfinite().all(dim=-1) for state in (upload, kept) for _, vector in named_tensors(state)]
-    return torch.stack([check.expand(places) for check in checks]).all(dim=0)
+    """For each place 1 if nothing that it gives back is NaN or infinite, else 0."""
+    # The largest magnitude is NaN or infinite if any number is, and takes one pass without a copy.
+    largest = [torch.linalg.vector_norm(v, ord=torch.inf, dim=-1) for s in (upload, kept) for _, v in named_tensors(s)]
+    return torch.stack([one.expand(places) for one in largest]).isfinite().all(dim=0).double()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -50,22 +52,22 @@ class Stack:
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
         self.update = method_update(method)
         if compiles:
-            self.update = torch.compile(self.update, fullgraph=True, dynamic=False)
+            self.update = compiled(self.update)
 
-    def run(self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float) -> Feed:
-        """A whole round of these clients; afterwards `finish` has what they give back."""
-        feed = Feed.of(work, self.places, self.batch_size)
+    def run(
+        self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float, feed: Feed
+    ) -> None:
+        """A whole round of these clients; afterwards `finish` has what they give back. On a GPU it is only begun."""
         self.start(broadcast, kept, feed, lr)
         if not self.uses_graphs:
             for number in range(len(feed.rows)):
                 self.step(masked=not feed.is_even, number=number, work=work)
-            return feed
+            return
         if feed.is_even not in self.graphs:
             self.graphs[feed.is_even] = self._captured(masked=not feed.is_even)
             self.start(broadcast, kept, feed, lr)  # the warm-up has moved everybody
         for _ in range(len(feed.rows)):
             self.graphs[feed.is_even].replay()
-        return feed
 
     def _captured(self, *, masked: bool) -> torch.cuda.CUDAGraph:
         """One step as a graph: its kernels start without the host, which would be slower than they are."""
@@ -183,3 +185,24 @@ def method_update(method: FederatedMethod) -> Update:
             place.copy_(value)
 
     return update
+
+
+def compiled(update: Update) -> Update:
+    """The update as one kernel; plain where the compiler fails, which is slower and right."""
+    from torch._dynamo.exc import TorchDynamoException  # the compiler takes a second to import
+
+    # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
+    code = update.__code__.replace()
+    fresh = types.FunctionType(code, update.__globals__, closure=update.__closure__)
+    fast = torch.compile(fresh, fullgraph=True, dynamic=False)
+
+    def tried(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+        nonlocal fast
+        try:
+            fast(local, grads, weights, active)
+        except TorchDynamoException as error:
+            warnings.warn(f"the update could not be compiled and runs as it is: {error}", stacklevel=2)
+            fast = update
+            update(local, grads, weights, active)
+
+    return tried

@@ -16,8 +16,11 @@ from torch import Tensor
 from fedlada.engines.stacking.kernels import ConvShape
 from fedlada.engines.stacking.triton_tiles import Geometry, Tile, forward_tile, input_tile, settings, weight_tile
 
+COUNTS = ("M", "H", "W", "HO", "WO", "KH", "KW", "tap_h", "tap_w", "taps_w", "num_taps")
+"""A kernel is compiled once for all values of these; what decides the alignment of addresses is not among them."""
 
-@triton.jit
+
+@triton.jit(do_not_specialize=COUNTS)
 def _forward(
     x, w, y, M, O, I, H, W, HO, WO, KH, KW, tap_h, tap_w, taps_w, num_taps, x_client, w_client, y_client,
     STRIDE: tl.constexpr, PAD: tl.constexpr, JOINT: tl.constexpr, PRECISION: tl.constexpr,
@@ -65,7 +68,7 @@ def _forward(
     tl.store(y + m[:, None] * O + o[None, :], acc.to(y.dtype.element_ty), mask=(m < M)[:, None] & (o < O)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def _input_grad(
     dy, w, dx, M, O, I, H, W, HO, WO, KH, KW, tap_h, tap_w, taps_w, num_taps, x_client, w_client, y_client,
     STRIDE: tl.constexpr, PAD: tl.constexpr, PRECISION: tl.constexpr,
@@ -106,7 +109,7 @@ def _input_grad(
     tl.store(dx + m[:, None] * I + i[None, :], acc.to(dx.dtype.element_ty), mask=(m < M)[:, None] & (i < I)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def _weight_grad(
     x, dy, dw, M, O, I, H, W, HO, WO, KH, KW, tap_h, tap_w, taps_w, num_taps, x_client, w_client, y_client,
     part, dw_part,

@@ -13,7 +13,7 @@ from torch import Tensor
 LARGEST_TILE = 4096
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("places", "batch", "groups"))
 def _forward(
     x, add, y, scale, shift, means, rstds, places, channels, each, batch, groups, client_stride, eps,
     ADD: tl.constexpr, RELU: tl.constexpr, PIECES: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
@@ -56,7 +56,7 @@ def _forward(
         tl.store(y + offset, out.to(y.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("places", "batch", "groups"))
 def _backward(
     dy, x, y, scale, means, rstds, dx, dadd, parts, places, channels, each, batch, groups, client_stride, part_stride,
     ADD: tl.constexpr, RELU: tl.constexpr, PIECES: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
@@ -100,7 +100,7 @@ def _backward(
         tl.store(dx + offset, ((grad * a[None, :] - first - normed * second) * rstd).to(dx.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("batch",))
 def _sum_samples(
     parts, by_scale, by_shift, channels, batch, client_stride, part_stride, BS: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
