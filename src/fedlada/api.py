@@ -142,6 +142,7 @@ def simulate(
         precision=precision,
         num_steps=rounds * plan.largest_num_steps,
         short_batches=plan.has_short_batches,
+        cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) else None,
     )
     test_samples = None if test is None else as_samples(test, place, numbers)
     simulation = Simulation(

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from fedlada.data.samples import Samples
-from fedlada.engines.engine import CohortResult, Engine
+from fedlada.engines.engine import Engine
+from fedlada.engines.tally import CohortResult
 from fedlada.evaluation import Metric
 from fedlada.history import History, Result, Row
 from fedlada.observers import Observer

@@ -31,11 +31,13 @@ def choose_engine(
     precision: str = "auto",
     num_steps: int | None = None,
     short_batches: bool = True,
+    cohort_size: int | None = None,
 ) -> Engine:
     """The engine of that name; "auto" is stacked on a GPU and sequential on a CPU.
 
     What cannot be stacked runs sequentially, and the engine's `why` says so; asked for by name, a warning does too.
-    `num_steps` is how many local steps the whole run will have, `short_batches` whether batches differ in size.
+    `num_steps` is how many local steps the whole run will have, `short_batches` whether batches differ in size,
+    `cohort_size` how many clients a round usually has.
     """
     one_of("engine", name, ENGINES)
     if name == "sequential" or (name == "auto" and device.type == "cpu"):
@@ -54,6 +56,7 @@ def choose_engine(
             precision=precision,
             num_steps=num_steps,
             short_batches=short_batches,
+            cohort_size=cohort_size,
         )
     except NotStackable as error:
         engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.tally import Answer, CohortResult, Tally
 from fedlada.evaluation import Loss, Metric
 from fedlada.method import FederatedMethod
 from fedlada.plan import RoundPlan
 from fedlada.state import Broadcast, Kept, Upload
-
-
-@dataclass(frozen=True)
-class CohortResult:
-    """What a cohort gave back in a round. The simulation commits `kept` together with the aggregate, never before."""
-
-    mean: Upload | None
-    """The mean of the accepted uploads; None when there was none."""
-    kept: Mapping[int, Kept]
-    """The new private memories of the accepted clients."""
-    accepted: tuple[int, ...]
-    refused: tuple[int, ...]
-    """Clients whose upload held a NaN or an infinity."""
-    weight: float
-    """The accepted clients' weight."""
-    num_steps: float
-    """Their weighted mean of K_i."""
-    train_loss: float
-    """Their weighted mean of the loss over all local steps."""
-    mean_square_delta: float
-    """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas."""
-    bytes_down: int
-    """The size of the broadcast, for each client that was asked."""
-    bytes_up: int
-    """The size of all uploads that arrived, refused ones too."""
 
 
 class Engine(ABC):
@@ -61,8 +36,18 @@ class Engine(ABC):
         """x^0 `[P]`, from the model as it was given."""
 
     @abstractmethod
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        """The local work of all of the plan's clients, in their order; `kept` holds the memories made so far."""
+
+    def outward(self, upload: Upload) -> Upload:
+        """An upload, or a mean of uploads, in the model's order of the parameters."""
+        return upload
+
     def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
-        """The local work of all of the plan's clients, averaged; `kept` holds the memories made so far."""
+        """The local work of all of the plan's clients, averaged."""
+        tally = Tally()
+        mean = tally.mean(self.answers(broadcast, plan, kept))
+        return tally.result(None if mean is None else self.outward(mean), self.method, broadcast, plan)
 
     @abstractmethod
     def data_digest(self) -> str:

@@ -5,36 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
-from fedlada.engines.engine import CohortResult, Engine
-from fedlada.engines.tally import Tally
+from fedlada.engines.engine import Engine
+from fedlada.engines.tally import Answer
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept, Upload, all_finite, num_bytes
-
-
-@dataclass(frozen=True)
-class ClientResult:
-    """What one client gave back."""
-
-    upload: Upload
-    kept: Kept
-    train_loss: float
-    square_delta: float
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether nothing that would reach the server or the client's memory is NaN or infinite."""
-        return math.isfinite(self.square_delta) and all_finite(self.upload) and all_finite(self.kept)
+from fedlada.state import Broadcast, Kept, all_finite
 
 
 class SequentialEngine(Engine):
@@ -75,31 +59,16 @@ class SequentialEngine(Engine):
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
 
-    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
-        tally = Tally()
-
-        def uploads() -> Iterator[Upload]:
-            # One client's upload is alive at a time.
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), self._kernels():
             for work in plan.assignments:
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
-                result = self.train_client(broadcast, memory, work, lr=plan.lr)
-                tally.bytes_up += num_bytes(result.upload)
-                if not result.is_finite:
-                    tally.refused.append(work.client)
-                    continue
-                tally.accept(work, result.kept, result.train_loss, result.square_delta)
-                yield result.upload
-
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), self._kernels():
-            mean = tally.mean(uploads())
-        return tally.result(
-            mean, keeps_memory=self.method.keeps_memory, bytes_down=num_bytes(broadcast) * plan.num_asked
-        )
+                yield self.train_client(broadcast, memory, work, lr=plan.lr)
 
     def _kernels(self) -> AbstractContextManager[None]:
         return fast_cpu_kernels(self.device, self.flat.vector.numel())
 
-    def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> ClientResult:
+    def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> Answer:
         """One client's round, as the pseudo-code has it."""
         module = self.flat.module
         self.flat.train()
@@ -113,5 +82,6 @@ class SequentialEngine(Engine):
             losses += loss.detach()
             local = self.method.step(local, self.flat.gradient_of(loss))
         upload, new_kept = self.method.finish(local, work.num_steps)
-        square = torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2
-        return ClientResult(upload, new_kept, float(losses) / work.num_steps, float(square))
+        square = float(torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2)
+        is_finite = math.isfinite(square) and all_finite(upload) and all_finite(new_kept)
+        return Answer(work, upload, new_kept, float(losses) / work.num_steps, square, is_finite)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.engine import CohortResult, Engine
+from fedlada.engines.engine import Engine
 from fedlada.engines.stacking.choice import choose_network
 from fedlada.engines.stacking.evaluate import GraphedEvaluation
 from fedlada.engines.stacking.feed import Feed
@@ -22,7 +22,7 @@ from fedlada.engines.stacking.memory import (
 from fedlada.engines.stacking.networks import NotStackable
 from fedlada.engines.stacking.precision import resolve_precision
 from fedlada.engines.stacking.stack import Stack
-from fedlada.engines.tally import Tally
+from fedlada.engines.tally import Answer
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
 from fedlada.method import FederatedMethod
@@ -52,6 +52,7 @@ class StackedEngine(Engine):
         precision: str = "auto",
         num_steps: int | None = None,
         short_batches: bool = True,
+        cohort_size: int | None = None,
         max_places: int | None = None,
     ) -> None:
         self.method = method
@@ -68,7 +69,7 @@ class StackedEngine(Engine):
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
         self.memories = Memories(self.network.layout, self.flat.vector)
-        self.max_places = max_places
+        self.cohort_size, self.max_places = cohort_size, max_places
         self.batch_size = 0
         self.stacks: dict[tuple[int, int], Stack] = {}
         self.feeds: dict[tuple[int, int], Feed] = {}
@@ -102,25 +103,18 @@ class StackedEngine(Engine):
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
 
-    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
-        tally = Tally()
-
-        def uploads() -> Iterator[Upload]:
-            places = self._places(plan.assignments)
-            for work in _chunks(plan.assignments, places):
-                memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
-                yield from self._run_stack(places, broadcast, work, memories, plan.lr, tally)
-
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
         if self.method.keeps_memory:
             per_client = num_bytes(self.method.init_kept(broadcast.params))
             self.memories.plan(per_client, len(kept) + len(plan.assignments))
-        mean = tally.mean(uploads())
+        places = self._places(plan.assignments)
+        for work in _chunks(plan.assignments, places):
+            memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
+            yield from self._run_stack(places, broadcast, work, memories, plan.lr)
         self.memories.wait()
-        if mean is not None:
-            mean = map_tensors(self.network.layout.outward, mean)
-        return tally.result(
-            mean, keeps_memory=self.method.keeps_memory, bytes_down=num_bytes(broadcast) * plan.num_asked
-        )
+
+    def outward(self, upload: Upload) -> Upload:
+        return map_tensors(self.network.layout.outward, upload)
 
     def prepare(self, plan: RoundPlan) -> None:
         """Lay out a coming round's work while the GPU is busy with this one."""
@@ -134,34 +128,22 @@ class StackedEngine(Engine):
         }
 
     def _run_stack(
-        self,
-        places: int,
-        broadcast: Broadcast,
-        work: Sequence[Assignment],
-        kept: Sequence[Kept],
-        lr: float,
-        tally: Tally,
-    ) -> Iterator[Upload]:
-        """The local work of some clients; yields the uploads of those whose answers are finite, in their order."""
+        self, places: int, broadcast: Broadcast, work: Sequence[Assignment], kept: Sequence[Kept], lr: float
+    ) -> Iterator[Answer]:
+        """The local work of some clients."""
         stack = self._stack(places, work)
         feed = self.feeds.pop((work[0].seed, places), None) or Feed.of(work, places, stack.batch_size)
         stack.run(broadcast, kept, work, lr, feed)
         if self.while_waiting is not None:
             self.while_waiting()
         upload, new_kept = stack.finish()
-        tally.bytes_up += num_bytes(upload) // places * len(work)
         norms = torch.linalg.vector_norm(upload.delta, dim=1, dtype=torch.float64)
         # One question to the GPU for all numbers: each would wait for it.
         finite, squares, losses = torch.stack([_finite(upload, new_kept, places), norms**2, stack.losses]).tolist()
         for place, one in enumerate(work):
-            if not finite[place]:
-                tally.refused.append(one.client)
-                continue
-            own = Kept(())
-            if self.method.keeps_memory:
-                own = self.memories.keep(new_kept, place)
-            tally.accept(one, own, losses[place] / one.num_steps, squares[place])
-            yield map_tensors(lambda rows: rows[place], upload)  # noqa: B023
+            own = map_tensors(lambda rows, place=place: rows[place], upload)  # type: ignore[misc]
+            memory = self.memories.keep(new_kept, place) if self.method.keeps_memory else Kept(())
+            yield Answer(one, own, memory, losses[place] / one.num_steps, squares[place], bool(finite[place]))
 
     def _stack(self, places: int, work: Sequence[Assignment]) -> Stack:
         """A stack of that many places with room for these batches; buffers are made once and kept."""
@@ -184,16 +166,25 @@ class StackedEngine(Engine):
 
     def _places(self, work: Sequence[Assignment]) -> int:
         """How many clients to take at once: all, if the memory has room for them."""
-        if not work:
-            return 1
-        wanted = min(self.max_places or len(work), len(work))
-        if any(places == wanted for places, _ in self.stacks):
-            return wanted
+        wanted = self._rounded(len(work))
+        if self.max_places is not None:
+            return min(self.max_places, wanted)
+        if not work or any(places == wanted for places, _ in self.stacks):
+            return max(1, wanted)
         per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
         activations = activation_bytes(self.flat, self.samples, max(self.batch_size, _largest_batch(work)))
         places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
-        self.max_places = places if places < wanted else self.max_places
+        if places < wanted:
+            self.max_places = places
         return places
+
+    def _rounded(self, num_clients: int) -> int:
+        """On a GPU another size is another graph, so places stay empty where sizes change from round to round."""
+        if self.device.type != "cuda":
+            return num_clients
+        if self.cohort_size is not None and num_clients <= self.cohort_size:
+            return self.cohort_size
+        return -(-num_clients // 4) * 4
 
 
 def _chunks(work: Sequence[Assignment], places: int) -> Iterator[Sequence[Assignment]]:

@@ -1,14 +1,54 @@
-"""What a cohort's answers add up to, one client after another in the order of their numbers."""
+"""What clients give back, and what a cohort's answers add up to, one after another in the order of their numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from fedlada.engines.engine import CohortResult
-from fedlada.method import average
-from fedlada.plan import Assignment
-from fedlada.state import Kept, Upload
+from fedlada.method import FederatedMethod, average
+from fedlada.plan import Assignment, RoundPlan
+from fedlada.state import Broadcast, Kept, Upload, num_bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one client gave back."""
+
+    work: Assignment
+    upload: Upload
+    """In the engine's own order of the parameters, if it has one; valid until the next answer is asked for."""
+    kept: Kept
+    train_loss: float
+    """The mean over its local steps."""
+    square_delta: float
+    is_finite: bool
+    """Whether nothing that would reach the server or the client's memory is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class CohortResult:
+    """What a cohort gave back in a round. The simulation commits `kept` together with the aggregate, never before."""
+
+    mean: Upload | None
+    """The mean of the accepted uploads; None when there was none."""
+    kept: Mapping[int, Kept]
+    """The new private memories of the accepted clients."""
+    accepted: tuple[int, ...]
+    refused: tuple[int, ...]
+    """Clients whose upload held a NaN or an infinity."""
+    weight: float
+    """The accepted clients' weight."""
+    num_steps: float
+    """Their weighted mean of K_i."""
+    train_loss: float
+    """Their weighted mean of the loss over all local steps."""
+    mean_square_delta: float
+    """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas."""
+    bytes_down: int
+    """The size of the broadcast, for each client that was asked."""
+    bytes_up: int
+    """The size of all uploads that arrived, refused ones too."""
 
 
 class Tally:
@@ -21,16 +61,24 @@ class Tally:
         self.steps = self.loss = self.square = 0.0
         self.bytes_up = 0
 
-    def accept(self, work: Assignment, kept: Kept, train_loss: float, square_delta: float) -> None:
-        """A client's answer is finite: its upload goes into the mean next."""
-        self.kept[work.client] = kept
-        self.weights.append(work.weight)
-        self.steps += work.weight * work.num_steps
-        self.loss += work.weight * train_loss
-        self.square += work.weight * square_delta
+    def accepted(self, answers: Iterator[Answer]) -> Iterator[Upload]:
+        """The uploads that go into the mean; each is counted just before it is given out."""
+        for answer in answers:
+            self.bytes_up += num_bytes(answer.upload)
+            if not answer.is_finite:
+                self.refused.append(answer.work.client)
+                continue
+            weight = answer.work.weight
+            self.kept[answer.work.client] = answer.kept
+            self.weights.append(weight)
+            self.steps += weight * answer.work.num_steps
+            self.loss += weight * answer.train_loss
+            self.square += weight * answer.square_delta
+            yield answer.upload
 
-    def mean(self, uploads: Iterator[Upload]) -> Upload | None:
-        """The mean of the uploads, or None of none; `accept` is called just ahead of each, so the weights are there."""
+    def mean(self, answers: Iterator[Answer]) -> Upload | None:
+        """The mean of the accepted uploads, or None of none; one upload is alive at a time."""
+        uploads = self.accepted(answers)
         first = next(uploads, None)
         if first is None:
             return None
@@ -39,20 +87,22 @@ class Tally:
             yield first
             yield from uploads
 
-        return average(everything(), self.weights)
+        return average(everything(), self.weights)  # the weights grow just ahead of the mean that reads them
 
-    def result(self, mean: Upload | None, *, keeps_memory: bool, bytes_down: int) -> CohortResult:
+    def result(
+        self, mean: Upload | None, method: FederatedMethod, broadcast: Broadcast, plan: RoundPlan
+    ) -> CohortResult:
         """All of it."""
         total = sum(self.weights)
         return CohortResult(
             mean=mean,
-            kept=self.kept if keeps_memory else {},
+            kept=self.kept if method.keeps_memory else {},
             accepted=tuple(self.kept),
             refused=tuple(self.refused),
             weight=total,
             num_steps=self.steps / total if total else 0.0,
             train_loss=self.loss / total if total else math.nan,
             mean_square_delta=self.square / total if total else math.nan,
-            bytes_down=bytes_down,
+            bytes_down=num_bytes(broadcast) * plan.num_asked,
             bytes_up=self.bytes_up,
         )
