@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedlada import processes
 from fedlada.cohorts import Cohorts, Everyone, FixedSize, Unreliable
 from fedlada.data.batches import LocalWork
 from fedlada.data.partition import IID, Given, Partition
@@ -65,6 +66,7 @@ def simulate(
     seed: int = 0,
     engine: str = "auto",
     precision: str = "auto",
+    ordered: bool = False,
     device: str | torch.device = "auto",
     dtype: torch.dtype | None = None,
 ) -> Result:
@@ -106,6 +108,8 @@ def simulate(
             takes stacked on a GPU and sequential on a CPU.
         precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
             stays in `dtype`; float64 is always exact.
+        ordered: with several processes (torchrun), add the clients' uploads in their order, so that the result is that
+            of one process to the bit.
         device: "auto" takes a GPU where there is one.
         dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
     """
@@ -118,7 +122,7 @@ def simulate(
         if test is None:
             raise ValueError("stop_at_accuracy needs test data")
     seed = whole_number("seed", seed)
-    place = resolve_device(device)
+    place = processes.own_device(resolve_device(device))
     network = _resolve_model(model, seed, dtype)
     numbers = dtype or next(iter(trainable(network).values())).dtype
     train_samples = as_samples(train, place, numbers)
@@ -144,6 +148,11 @@ def simulate(
         short_batches=plan.has_short_batches,
         cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) else None,
     )
+    if processes.num_processes() > 1:
+        from fedlada.engines.distributed import DistributedEngine
+
+        processes.join(place)
+        runner = DistributedEngine(runner, ordered=ordered)
     test_samples = None if test is None else as_samples(test, place, numbers)
     simulation = Simulation(
         runner,
@@ -161,7 +170,12 @@ def simulate(
         from fedlada.progress import live_or_plain  # rich is not needed without it
 
         observers.append(live_or_plain(runner.method.name))
-    simulation.run(rounds, observers, folder=_folder(out, checkpoint_every))
+    folder = _folder(out, checkpoint_every)
+    if processes.num_processes() > 1:
+        # The first process speaks, writes and decides for all.
+        told, folder = (observers, folder) if processes.is_first() else ([], None)
+        observers = [processes.SharedState(), *told, processes.SharedStop()]
+    simulation.run(rounds, observers, folder=folder)
     return simulation.result()
 
 

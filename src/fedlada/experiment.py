@@ -84,6 +84,9 @@ class Experiment:
     device: str = _flag("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
     engine: str = _flag("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
     precision: str = _flag("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
+    ordered: bool = _flag(
+        False, "several processes: add uploads in the clients' order, equal to one process to the bit"
+    )
     messages: str = _flag("float32", "how vectors are encoded on their way", ("float32",))
     dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
     checkpoint_every: int = _flag(10, "rounds between checkpoints")
@@ -101,11 +104,15 @@ class Experiment:
             known = ", ".join(hyper_parameters(self.method))
             raise ValueError(f"{self.method} has no hyper-parameter {sorted(unknown)[0]!r}; it has {known}")
         count("rounds", self.rounds)
+        if self.num_clients is not None:
+            count("num_clients", self.num_clients)
         full = self.resolved()
         assert full.cohort_size is not None
         count("cohort_size", full.cohort_size)
         if full.num_clients is not None and full.cohort_size > full.num_clients:
             raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {full.num_clients} clients")
+        if full.partition == "natural" and self.num_clients is not None:
+            raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
         if self.target is not None:
             probability("target", self.target)
         if self.stop_at_target and self.target is None:
@@ -160,12 +167,12 @@ class Experiment:
         """The way cohorts are drawn."""
         full = self.resolved()
         assert full.cohort_size is not None
-        if self.cohorts == "fixed":
-            return FixedSize(full.cohort_size)
         partition = full.build_partition(source)
         num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
         assert num_clients is not None
-        return Bernoulli(full.cohort_size / num_clients)
+        if full.cohort_size > num_clients:
+            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {num_clients} clients")
+        return FixedSize(full.cohort_size) if self.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
 
     def load_data(self, progress: Progress | None = None) -> Source:
         """The data set."""
@@ -213,6 +220,7 @@ class Experiment:
             out=None if out is None else self.folder(out),
             engine=full.engine,
             precision=full.precision,
+            ordered=full.ordered,
             seed=full.seed,
             device=full.device,
             dtype=DTYPES[full.dtype],

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from fedlada import processes
 from fedlada.api import resolve_device
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import build_experiment, experiment_flags
@@ -71,14 +72,22 @@ def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool) -> None
 def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool) -> None:
     """Run an experiment in its folder, with progress, and say at the end where everything lies."""
     resolve_device(experiment.device)
+    speaks = processes.is_first()
+    quiet = quiet or not speaks
+    with Bars(quiet=quiet or as_json) as bars:
+        source = experiment.load_data(bars)
+    experiment.build_cohorts(source)  # what does not fit the data is one sentence, and nothing stands before it
     callbacks: list[Callback] = []
     if not quiet and not as_json:
         print(_headline(experiment, folder), file=sys.stderr)
         callbacks += [EngineLine(), live_or_plain(experiment.method)]
-    with Bars(quiet=quiet or as_json) as bars:
-        source = experiment.load_data(bars)
-    with graceful_interrupt() as interrupt:
-        result = experiment.run([*callbacks, interrupt], source, out=folder)
+    try:
+        with graceful_interrupt() as interrupt:
+            result = experiment.run([*callbacks, interrupt], source, out=folder)
+    finally:
+        processes.leave()
+    if not speaks:
+        return
     summary = _summary(experiment, folder, result)
     if as_json:
         print(json.dumps(summary))
@@ -108,7 +117,8 @@ class Interrupt(Observer):
         if self.pressed:
             raise KeyboardInterrupt
         self.pressed = True
-        print("\nfedlada: finishing this round, then saving (press again to stop at once)", file=sys.stderr)
+        if processes.is_first():
+            print("\nfedlada: finishing this round, then saving (press again to stop at once)", file=sys.stderr)
 
     def on_round(self, simulation: Simulation, row: dict[str, Any]) -> None:
         """Stop if asked to."""

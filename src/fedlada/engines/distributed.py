@@ -1,0 +1,171 @@
+"""The same run on several processes under torchrun: each runs a share of the cohort, and all know the whole result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from fedlada.data.samples import Samples
+from fedlada.engines.engine import Engine
+from fedlada.engines.tally import Answer, CohortResult, Tally
+from fedlada.evaluation import Metric
+from fedlada.plan import Assignment, RoundPlan
+from fedlada.state import Broadcast, Kept, Upload, map_tensors, named_tensors
+
+
+class RankLost(RuntimeError):
+    """Another process of the run has gone."""
+
+
+class DistributedEngine(Engine):
+    """Shares the cohort among all processes by its local steps; every process ends a round with the same server.
+
+    With `ordered`, uploads are added one by one in the order of the clients, as one process does, so the sum is the
+    same to the bit; else each process adds its own and the sums are added: the same to rounding, with less to send.
+    """
+
+    def __init__(self, inner: Engine, *, ordered: bool = False) -> None:
+        self.inner, self.ordered = inner, ordered
+        self.method, self.loss, self.device = inner.method, inner.loss, inner.device
+        self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
+        self.why = f"{inner.why}; shared among {self.num_ranks} processes"
+
+    def initial_params(self) -> Tensor:
+        params = self.inner.initial_params()
+        together(dist.broadcast, params, src=0)  # a factory may have drawn something else here
+        return params
+
+    def data_digest(self) -> str:
+        return self.inner.data_digest()
+
+    def check_test(self, samples: Samples) -> None:
+        self.inner.check_test(samples)
+
+    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+        # Everybody takes the first one's numbers: what follows from them must be the same everywhere.
+        measured = [self.inner.evaluate(params, samples, metrics) if self.rank == 0 else {}]
+        together(dist.broadcast_object_list, measured, src=0, device=self._object_device())
+        return measured[0]
+
+    def model(self, params: Tensor) -> nn.Module:
+        return self.inner.model(params)
+
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        """All answers in the clients' order, each sent by the process that ran the client."""
+        parts = shares(plan.assignments, self.num_ranks)
+        own = list(self._own(broadcast, plan, kept))
+        for rank, part in enumerate(parts):
+            for place, work in enumerate(part):
+                yield self._sent(work, own[place] if rank == self.rank else None, rank, broadcast)
+
+    def outward(self, upload: Upload) -> Upload:
+        return self.inner.outward(upload)
+
+    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
+        if self.ordered:
+            return super().run_cohort(broadcast, plan, kept)
+        tally = Tally()
+        mean = tally.mean(iter(self._own(broadcast, plan, kept)))
+        own_weight = sum(tally.weights)
+        # The sums of all processes; one without an accepted client adds nothing.
+        total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)
+        for _, vector in named_tensors(total):
+            together(dist.all_reduce, vector)
+        merged = self._merged(tally, broadcast)
+        weight = sum(merged.weights)
+        mean = None if weight == 0 else self.outward(map_tensors(lambda vector: vector / weight, total))
+        return merged.result(mean, self.method, broadcast, plan)
+
+    def _own(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        part = shares(plan.assignments, self.num_ranks)[self.rank]
+        own = replace(plan, assignments=tuple(part))
+        for answer in self.inner.answers(broadcast, own, kept):
+            # The next answer may overwrite this one's upload.
+            yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self.ordered else answer
+
+    def _sent(self, work: Assignment, answer: Answer | None, rank: int, broadcast: Broadcast) -> Answer:
+        """One client's answer, from the process that has it to all."""
+        numbers = torch.zeros(3, device=self.device, dtype=torch.float64)
+        if answer is not None:
+            values = (answer.train_loss, answer.square_delta, float(answer.is_finite))
+            numbers.copy_(torch.tensor(values, dtype=torch.float64))
+        upload = self._empty_upload(broadcast) if answer is None else answer.upload
+        kept = self.method.init_kept(broadcast.params) if answer is None else answer.kept
+        kept = map_tensors(lambda vector: vector.to(self.device).contiguous(), kept)
+        for vector in (numbers, *(vector for state in (upload, kept) for _, vector in named_tensors(state))):
+            together(dist.broadcast, vector, src=rank)
+        loss, square, finite = numbers.tolist()
+        return Answer(work, upload, kept if self.method.keeps_memory else Kept(()), loss, square, bool(finite))
+
+    def _empty_upload(self, broadcast: Broadcast) -> Upload:
+        """An upload of the right form, of zeros."""
+        local = self.method.begin(broadcast, self.method.init_kept(broadcast.params), lr=1.0)
+        upload, _ = self.method.finish(local, 1)
+        return map_tensors(torch.zeros_like, upload)
+
+    def _merged(self, own: Tally, broadcast: Broadcast) -> Tally:
+        """The tallies of all processes as one, in the clients' order; memories go to everybody."""
+        mine = _Numbers(tuple(own.kept), own.weights, own.refused, own.steps, own.loss, own.square, own.bytes_up)
+        everybody: list[Any] = [None] * self.num_ranks
+        together(dist.all_gather_object, everybody, mine)
+        merged = Tally()
+        for rank, one in enumerate(everybody):
+            for client in one.accepted:
+                kept = own.kept[client] if rank == self.rank else self.method.init_kept(broadcast.params)
+                merged.kept[client] = self._kept_from(kept, rank) if self.method.keeps_memory else Kept(())
+            merged.weights += one.weights
+            merged.refused += one.refused
+            merged.steps += one.steps
+            merged.loss += one.loss
+            merged.square += one.square
+            merged.bytes_up += one.bytes_up
+        return merged
+
+    def _kept_from(self, kept: Kept, rank: int) -> Kept:
+        kept = map_tensors(lambda vector: vector.to(self.device).contiguous(), kept)
+        for _, vector in named_tensors(kept):
+            together(dist.broadcast, vector, src=rank)
+        return kept
+
+    def _object_device(self) -> torch.device:
+        return self.device if self.device.type == "cuda" else torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    accepted: tuple[int, ...]
+    weights: list[float]
+    refused: list[int]
+    steps: float
+    loss: float
+    square: float
+    bytes_up: int
+
+
+def shares(work: Sequence[Assignment], num_ranks: int) -> list[Sequence[Assignment]]:
+    """The clients in their order, cut so that each process has about as many local steps as the others."""
+    total = sum(one.num_steps for one in work)
+    parts: list[list[Assignment]] = [[] for _ in range(num_ranks)]
+    done = 0
+    for one in work:
+        middle = done + one.num_steps / 2
+        parts[min(num_ranks - 1, int(middle * num_ranks / total))].append(one)
+        done += one.num_steps
+    return list(parts)
+
+
+def together(collective: Any, *arguments: Any, **options: Any) -> None:
+    """A collective call; if another process is gone, one sentence."""
+    try:
+        partial(collective, *arguments, **options)()
+    except RuntimeError as error:
+        raise RankLost(
+            "another process of this run has died, so this one ends too; start it again with fedlada resume FOLDER, "
+            f"with any number of processes ({str(error).splitlines()[0][:120]})"
+        ) from None

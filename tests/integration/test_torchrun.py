@@ -1,0 +1,108 @@
+"""The same run on several processes, started by torchrun, on this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from command_line import ENVIRONMENT, fedlada, rows
+from fedlada.engines.distributed import shares
+from fedlada.plan import Assignment
+
+SETTINGS = [
+    "--num-clients", 8, "--cohort-size", 5, "--local-epochs", 1, "--size-spread", 0.7, "--dropout", 0.2, "--dtype",
+    "float64", "--model", "mlp", "--seed", 3, "--checkpoint-every", 2,
+]  # fmt: skip
+
+
+def start(num_processes, *arguments):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_processes}", "--master-addr=127.0.0.1",
+        f"--master-port={port}", "-m", "fedlada", *arguments,
+    ]  # fmt: skip
+    environment = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.Popen(
+        list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def torchrun(num_processes, *arguments):
+    process = start(num_processes, *arguments)
+    out, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+    return out
+
+
+def final_server(folder):
+    return load_file(max((folder / "checkpoints").glob("round-*.safetensors")))
+
+
+@pytest.mark.parametrize(("method", "processes", "engine"), [("scaffold", 2, "sequential"), ("fedlada", 3, "stacked")])
+def test_equal_to_one_process(method, processes, engine, tmp_path):
+    common = ["run", "--method", method, "--engine", engine, "--rounds", 6, *SETTINGS]
+    fedlada(*common, "--out", tmp_path / "one", "--quiet")
+    out = torchrun(processes, *common, "--ordered", "--out", tmp_path / "ordered")
+    assert out.count("test accuracy") == 1  # one process speaks for all
+    assert rows(tmp_path / "ordered") == rows(tmp_path / "one")
+    one, ordered = final_server(tmp_path / "one"), final_server(tmp_path / "ordered")
+    assert one.keys() == ordered.keys()
+    # Stacked, the processes have stacks of other sizes, and batched products of another size may round differently.
+    bound = 0 if engine == "sequential" else 1e-12
+    for name, value in one.items():
+        torch.testing.assert_close(ordered[name], value, rtol=bound, atol=bound)
+    torchrun(processes, *common, "--out", tmp_path / "summed", "--quiet")
+    for name, value in final_server(tmp_path / "summed").items():
+        torch.testing.assert_close(value, one[name], rtol=1e-12, atol=1e-12)
+
+
+def test_a_rank_that_dies_ends_the_run_and_it_resumes_with_another_number(tmp_path):
+    common = ["run", "--method", "scaffold", *SETTINGS, "--ordered", "--out", tmp_path / "run"]
+    process = start(2, *common, "--rounds", 100_000)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        pass
+    assert process.poll() is None
+    second = next(pid for pid in children(process.pid) if environment(pid)["RANK"] == "1")
+    os.kill(second, signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "fedlada: another process of this run has died, so this one ends too; start it again with" in errors
+    done = len(rows(tmp_path / "run"))
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace("100000", str(done + 4)))
+    torchrun(3, "resume", tmp_path / "run", "--quiet")
+    fedlada("run", "--method", "scaffold", *SETTINGS, "--rounds", done + 4, "--out", tmp_path / "one", "--quiet")
+    assert rows(tmp_path / "run") == rows(tmp_path / "one")
+
+
+def children(pid):
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def environment(pid):
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(pair.decode().split("=", 1) for pair in pairs if b"=" in pair)
+
+
+@given(st.lists(st.integers(1, 50), min_size=0, max_size=40), st.integers(1, 8))
+def test_shares_keep_the_order_and_are_even(steps, num_ranks):
+    work = [Assignment(client, [None] * count, [None] * count, 1.0, 0) for client, count in enumerate(steps)]
+    parts = shares(work, num_ranks)
+    assert len(parts) == num_ranks
+    assert [one for part in parts for one in part] == work
+    if steps:
+        heaviest = max(sum(one.num_steps for one in part) for part in parts)
+        assert heaviest <= sum(steps) / num_ranks + max(steps)
