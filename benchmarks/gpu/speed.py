@@ -11,6 +11,7 @@ included.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import time
@@ -74,6 +75,7 @@ class Federation:
 
 
 def free() -> None:
+    gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -21,6 +23,7 @@ from fedlada.cli import fedlada as command_line
 from fedlada.cli import main
 from fedlada.cli.flags import build_experiment
 from fedlada.models import mlp
+from fedlada.models.factory import model_factory
 from fedlada.presets import preset
 from fedlada.recipes import RECIPES
 
@@ -181,6 +184,23 @@ def test_methods_and_data_show(tmp_path):
         (["compare", "--seeds", "0,0"], "names something twice"),
         (["resume", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
         (["evaluate", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
+        (["run", "--model", ".nets:tiny"], "the model '.nets:tiny' cannot be imported: write package.module:factory"),
+        (["run", "--model", ":tiny"], "the model ':tiny' cannot be imported: write package.module:factory"),
+        (["run", "--num-clients", "0"], "num_clients must be a whole number of at least 1, got 0"),
+        (["run", "--dataset", "docstrings", "--num-clients", "9"], "num_clients has no effect on a natural partition"),
+        (
+            ["run", "--dataset", "docstrings", "--cohorts", "bernoulli", "--cohort-size", "9999"],
+            "cohort_size is 9999, but",
+        ),
+        (["run", "--dataset", "docstrings", "--cohort-size", "9999"], "cohort_size is 9999, but there are only"),
+        (["run", "--partition", "natural"], "digits does not say which client a sample belongs to"),
+        (["run", "--dataset", "folder", "--data-dir", ".", "--image-size", "0"], "image_size must be a whole number"),
+        (["compare", "--dataset", "cifar10"], "cifar10 must be read from files: say where they lie with --data-dir"),
+        (
+            ["compare", "--dataset", "cifar10", "--data-dir", "nowhere"],
+            "there is no folder nowhere/cifar-10-batches-py",
+        ),
+        (["data", "show", "digit"], "'digit' is not known; did you mean 'digits'?"),
         (["data", "shw"], "there is no command 'shw'; did you mean 'show'?"),
     ],
 )
@@ -237,6 +257,26 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     exec(code.replace("rounds=100", "rounds=2"), names)
     assert len(names["result"].history) == 2
     assert len(rows(tmp_path / "runs" / "first")) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("def (", "SyntaxError: .*"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("raise SystemError('one\\ntwo')", "SystemError: one two"),
+        ("other = 1", "module 'broken' has no attribute 'tiny'"),
+    ],
+)
+def test_a_model_whose_module_fails_is_one_sentence(module, reason, tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    importlib.invalidate_caches()
+    with pytest.raises(ValueError, match=rf"^the model 'broken:tiny' cannot be imported: {reason}$"):
+        model_factory("broken:tiny")
 
 
 def test_own_model_by_its_path(tmp_path):
@@ -318,6 +358,24 @@ def test_config_for_another_method_takes_that_methods_rate(tmp_path):
     by_epochs = build_experiment({"config": path, "local_epochs": 3})
     assert (by_epochs.local_steps, by_epochs.local_epochs) == (None, 3)
     assert build_experiment({"clip_norm": "none"}).hyper == {"clip_norm": None}
+
+
+def test_config_for_another_data_set_takes_what_suits_that(tmp_path):
+    np.savez(tmp_path / "mine.npz", x=np.zeros((40, 4)), y=np.arange(40) % 2)
+    stored = build_experiment(
+        {"method": "fedlada", "dataset": "folder", "data_dir": "x", "image_size": 8, "alpha": 0.3}
+    )
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**stored.to_json(), "local_steps": 3}))
+    given = {"config": path, "dataset": "npz", "data_dir": str(tmp_path / "mine.npz")}
+    other = build_experiment(given)
+    fresh = build_experiment({**given, "config": None, "local_steps": 3})
+    assert other.to_json() == fresh.to_json()
+    assert (other.resolved().model, other.image_size, other.hyper) == ("mlp", None, {})
+    digits = build_experiment({"config": path, "dataset": "digits", "batch_size": 7, "lr": 0.7}).resolved()
+    assert (digits.data_dir, digits.num_clients, digits.batch_size, digits.lr) == (None, 50, 7, 0.7)
+    assert digits.hyper["v_init"] == preset("digits", "fedlada")["hyper"]["v_init"]
+    assert build_experiment({"config": path, "dataset": "folder"}).resolved().hyper["alpha"] == 0.3  # the same data
 
 
 def test_without_arguments_the_help_is_shown():

@@ -7,9 +7,12 @@ import pickle
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from command_line import fedlada, rows
+from fedlada.cli import fedlada as command_line
+from fedlada.data.sources import DATASETS
 
 RANDOM = np.random.default_rng(0)
 SMALL = [
@@ -90,6 +93,69 @@ def test_a_folder_and_an_npz_file(tmp_path):
     np.savez(tmp_path / "mine.npz", x=RANDOM.standard_normal((60, 5)), y=np.arange(60) % 3)
     shown = fedlada("data", "show", "npz", "--data-dir", tmp_path / "mine.npz", "--num-clients", 4, "--json")
     assert json.loads(shown.stdout)["train samples"] == 50
+
+
+@pytest.fixture(scope="module")
+def on_folder(tmp_path_factory):
+    """A run on images of two classes that were brought to 8x8, trained with augmentation."""
+    root = tmp_path_factory.mktemp("own")
+    for split in ("train", "test"):
+        for label in ("a", "b"):
+            (root / "images" / split / label).mkdir(parents=True)
+            for number in range(6):
+                picture(root / "images" / split / label / f"{number}.png")
+    fedlada(
+        "run", "--dataset", "folder", "--data-dir", root / "images", "--image-size", 8, "--augment", "crop",
+        "--model", "mlp", *SMALL, "--out", root / "r",
+    )  # fmt: skip
+    return root
+
+
+def write_npz(path, shape=(3, 8, 8), classes=2):
+    x = RANDOM.integers(0, 256, (60, *shape)).astype(np.uint8)
+    np.savez(path, x=x, y=np.arange(60) % classes)
+    return path
+
+
+def test_evaluate_on_other_data(on_folder, tmp_path):
+    """The given folder is the other data's alone, and neither size nor augmentation of the run's own are theirs."""
+    ours = json.loads(fedlada("evaluate", on_folder / "r", "--json").stdout)
+    assert ours["test"]["accuracy"] == rows(on_folder / "r")[-1]["test_accuracy"]
+    (on_folder / "images").rename(on_folder / "moved")
+    try:
+        moved = fedlada("evaluate", on_folder / "r", "--data-dir", on_folder / "moved", "--json")
+        assert json.loads(moved.stdout) == ours
+    finally:
+        (on_folder / "moved").rename(on_folder / "images")
+    fitting = write_npz(tmp_path / "fits.npz")
+    other = json.loads(fedlada("evaluate", on_folder / "r", "--dataset", "npz", "--data-dir", fitting, "--json").stdout)
+    assert set(other["per_class"]) == {"0", "1"}
+    floats = tmp_path / "floats.npz"  # not images in bytes: augmenting them would be refused
+    np.savez(floats, x=RANDOM.standard_normal((60, 3, 8, 8)), y=np.arange(60) % 2)
+    fedlada("evaluate", on_folder / "r", "--dataset", "npz", "--data-dir", floats)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "sentence"),
+    [
+        ((3, 8, 8), 5, "trained on folder, knows 2 classes, but npz has 5"),
+        ((3, 9, 8), 2, "trained on folder, does not take the inputs of npz (3x9x8): mat1 and mat2"),
+    ],
+)
+def test_evaluate_on_data_that_do_not_fit(on_folder, tmp_path, shape, classes, sentence):
+    path = write_npz(tmp_path / "other.npz", shape, classes)
+    wrong = fedlada("evaluate", on_folder / "r", "--dataset", "npz", "--data-dir", path, code=2)
+    assert sentence in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
+
+
+def test_evaluate_reads_the_data_once(on_folder, monkeypatch):
+    reads = []
+    load_folder = DATASETS["folder"]
+    monkeypatch.setitem(DATASETS, "folder", lambda reading: reads.append(reading) or load_folder(reading))
+    done = CliRunner().invoke(command_line, ["evaluate", str(on_folder / "r"), "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert [(one.augment, one.image_size) for one in reads] == [("none", 8)]
 
 
 def test_text_by_nature(tmp_path):

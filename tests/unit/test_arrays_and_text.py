@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
 import fedlada
 from fedlada.data import ByKey, load_dataset, load_docstrings, load_npz
+from fedlada.experiment import Experiment
 from fedlada.models import text_transformer
 
 RANDOM = np.random.default_rng(0)
@@ -58,6 +61,18 @@ def test_floats_stay_as_they_are_and_one_table_is_split(tmp_path):
             {**splits(np.zeros((4, 2)), np.zeros(4, int), 2), "x_test": np.zeros((2, 5))},
             r"x_train and x_test differ in shape",
         ),
+        (
+            {**splits(np.zeros((4, 1, 5, 5), np.uint8), np.zeros(4, int), 2), "x_test": np.zeros((2, 1, 5, 5))},
+            r"one of x_train and x_test holds images in bytes: uint8 and float64",
+        ),
+        ({"x": np.zeros((1, 2)), "y": np.zeros(1, int)}, "holds one sample: at least one to train on and one to test"),
+        ({"x": np.zeros((3, 0)), "y": np.zeros(3, int)}, r"x has no features: its shape is \(3, 0\)"),
+        ({"x": np.zeros((3, 2)), "y": np.array([0, 1, 3])}, "the label 3 asks for 4 classes, more than its 3 samples"),
+        ({"x": np.zeros((3, 2)), "y": np.array([0, 1, 2**63], np.uint64)}, "label 9223372036854775808, which is no"),
+        ({"x": np.zeros((3, 2)), "y": np.array([0, 1, 2**63 - 1])}, "asks for 9223372036854775808 classes"),
+        ({"x": np.zeros((3, 2), complex), "y": np.zeros(3, int)}, "x must hold numbers, got complex128"),
+        ({"x": np.full((3, 2), "a"), "y": np.zeros(3, int)}, "x must hold numbers, got <U1"),
+        (splits(np.zeros((4, 2)), np.array([0, 1, 0, 4]), 2), "the label 4 asks for 5 classes, more than its 4"),
     ],
 )
 def test_what_is_wrong_with_an_npz_is_named(tmp_path, arrays, sentence):
@@ -75,6 +90,37 @@ def test_damaged_npz(tmp_path):
             load_npz(tmp_path / "data.npz")
     with pytest.raises(ValueError, match="there is no file"):
         load_npz(tmp_path / "other.npz")
+    np.save(tmp_path / "alone.npy", np.zeros((3, 2)))
+    (tmp_path / "alone.npy").rename(tmp_path / "alone.npz")
+    with pytest.raises(
+        ValueError, match=r"alone.npz is damaged or not an .npz file of plain arrays: it is not an arch"
+    ):
+        load_npz(tmp_path / "alone.npz")
+
+
+def test_a_damaged_member_of_an_npz_is_a_sentence(tmp_path):
+    """Whatever zip, zlib or numpy's header reader raise: each byte in turn is turned over."""
+    np.savez_compressed(tmp_path / "data.npz", x=RANDOM.standard_normal((3, 2)), y=np.zeros(3, int))
+    whole = (tmp_path / "data.npz").read_bytes()
+    errors = []
+    for place in range(len(whole)):
+        (tmp_path / "data.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            load_npz(tmp_path / "data.npz")
+        except ValueError as error:
+            errors.append(error)
+    assert all(str(tmp_path / "data.npz") in str(error) for error in errors)
+    assert {zlib.error, NotImplementedError} <= {type(error.__context__) for error in errors}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int16, bool, np.float64])
+def test_any_numbers_train_with_the_default_model(tmp_path, kind):
+    x, y = RANDOM.integers(0, 2, (60, 4)).astype(kind), np.arange(60) % 2
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    experiment = Experiment(
+        dataset="npz", data_dir=str(tmp_path / "data.npz"), method="fedavg", rounds=1, num_clients=3, cohort_size=2
+    )
+    assert len(experiment.run().history) == 1
 
 
 def write_library(folder, num_modules=3, length=2000):
@@ -84,6 +130,16 @@ def write_library(folder, num_modules=3, length=2000):
         (folder / f"module_{module}.py").write_text(f'def f():\n    """{text}"""\n')
     (folder / "short.py").write_text('"""Too short."""\n')
     (folder / "broken.py").write_text("def (")
+
+
+def write_numbers(folder):
+    for module in range(3):
+        text = " ".join(f"{number:05}" for number in range(400))
+        (folder / f"module_{module}.py").write_text(f'def f():\n    """{text}"""\n')
+
+
+def whole_words(codes):
+    return [word for word in "".join(map(chr, codes)).split() if len(word) == 5]
 
 
 def test_the_documentation_of_a_library(tmp_path):
@@ -97,6 +153,13 @@ def test_the_documentation_of_a_library(tmp_path):
         for x, y, client in zip(split.x, split.y, split.client, strict=True):
             assert "".join(map(chr, [*x, y])) in (tmp_path / f"module_{client}.py").read_text()
     assert len(test.y)
+    # The test windows lie behind all that was trained on: the modules' texts are words that do not repeat.
+    write_numbers(tmp_path)
+    train, test, _ = load_docstrings(tmp_path)
+    for client in (0, 1, 2):
+        trained = {int(word) for x in train.x[train.client == client] for word in whole_words(x)}
+        tested = {int(word) for x in test.x[test.client == client] for word in whole_words(x)}
+        assert min(tested) > max(trained)
     with pytest.raises(ValueError, match="has no documented Python modules"):
         load_docstrings(tmp_path / "nowhere")
 

@@ -16,6 +16,8 @@ import fedlada
 from fedlada.data import Images, load_cifar, load_dataset, load_idx
 from fedlada.data.cifar import read_pickle
 from fedlada.data.images import channel_statistics
+from fedlada.presets import preset
+from fedlada.recipes import RECIPES
 
 RANDOM = np.random.default_rng(0)
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -56,6 +58,11 @@ def test_idx(mnist):
         ("train-images-idx3-ubyte.gz", lambda _: gzip.compress(b"hello"), "is not an IDX file of bytes"),
         ("train-images-idx3-ubyte.gz", lambda _: gzip.compress(b"\0\0\x08\x03\0"), "cut short or damaged"),
         ("train-labels-idx1-ubyte", lambda d: d[:8] + b"\x0b" + d[9:], "holds the label 11, outside 0..9"),
+        (
+            "train-images-idx3-ubyte.gz",
+            lambda d: gzip.compress(gzip.decompress(d)[:4] + bytes(12)),
+            "do not fit together",
+        ),
         ("train-labels-idx1-ubyte", lambda d: d[:4] + struct.pack(">I", 59) + d[8:-1], "do not fit together"),
     ],
 )
@@ -65,6 +72,14 @@ def test_damaged_idx_is_named(mnist, name, change, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         load_idx(mnist[0], "train")
     assert str(mnist[0]) in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(0, 28, 28), (5, 0, 28)])
+def test_idx_files_without_pixels_are_named(tmp_path, shape):
+    write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", np.zeros(shape))
+    write_idx(tmp_path / "t10k-labels-idx1-ubyte.gz", np.zeros(shape[0]))
+    with pytest.raises(ValueError, match=r"t10k-images-idx3-ubyte.gz holds no images: its shape is"):
+        load_idx(tmp_path, "test")
 
 
 def write_cifar(folder, name, *, protocol=2, **changes):
@@ -144,6 +159,8 @@ def test_damaged_cifar_is_named(tmp_path):
         ({b"data": np.zeros((7, 3072)), b"labels": [0] * 7}, "7 rows of 3072 bytes"),
         ({b"fine_labels": [0]}, "is not a batch of cifar10: it has no labels"),
         ([1, 2], "is not a batch of cifar10"),
+        ({b"data": np.zeros((0, 3072), np.uint8), b"labels": []}, "test_batch holds no images"),
+        ({b"data": np.zeros((7, 3072), np.uint8), b"labels": 3}, "test_batch should hold one label for each image"),
     ):
         path.write_bytes(pickle.dumps(content))
         with pytest.raises(ValueError, match=sentence):
@@ -160,12 +177,21 @@ def test_a_missing_batch_is_named(tmp_path):
         load_cifar(tmp_path, "cifar10", "train")
 
 
-def test_data_sets_lie_in_their_own_folder_or_are_it(tmp_path, mnist):
+def test_data_sets_lie_in_their_own_folder_or_are_it(tmp_path, mnist, monkeypatch):
     write_cifar(tmp_path, "cifar100")
     source = load_dataset("cifar100", tmp_path, augment="authors")
     assert (source.num_classes, source.train.augmentation.padding) == (100, 4)
     assert source.train.mean == (0.5071, 0.4867, 0.4408)  # the authors'
+    assert source.train.std == (0.2675, 0.2565, 0.2761)
+    assert source.train.augmentation.crop == "half"  # as the authors do
+    assert load_dataset("cifar100", tmp_path, augment="crop").train.augmentation.crop == "always"
     assert len(load_dataset("cifar100", tmp_path / "cifar-100-python").train) == len(source.train)
+    monkeypatch.chdir(tmp_path / "cifar-100-python")
+    assert len(load_dataset("cifar100", ".").train) == len(source.train)
+    write_cifar(tmp_path, "cifar10")
+    ten = load_dataset("cifar10", tmp_path)
+    assert (ten.train.mean, ten.train.std) == ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
+    assert (ten.test.mean, ten.test.std) == (ten.train.mean, ten.train.std)
     (tmp_path / "mnist").mkdir()
     for path in mnist[0].glob("*ubyte*"):
         path.rename(tmp_path / "mnist" / path.name)
@@ -210,6 +236,18 @@ def test_sources_need_a_folder():
         load_dataset("digits", augment="some")
     with pytest.raises(ValueError, match="digits has no images in bytes to augment"):
         load_dataset("digits", augment="crop")
+    for size in (0, -3, 2.5, True):
+        with pytest.raises(ValueError, match="image_size must be a whole number of at least 1"):
+            load_dataset("folder", ".", image_size=size)
+
+
+def test_the_papers_data_sets_take_the_printed_values():
+    for dataset in ("cifar10", "cifar100", "tinyimagenet"):
+        for method in RECIPES:
+            suited = preset(dataset, method)
+            assert suited["hyper"]["clip_norm"] == 10.0
+            assert suited["hyper"]["weight_decay"] == (0.01 if method in ("localadam", "fedlada") else 0.001)
+            assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
 
 
 @pytest.mark.skipif(not DEBIAN.exists(), reason="Debian's dataset-fashion-mnist is not installed")

@@ -6,6 +6,8 @@ import contextlib
 import gzip
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -205,6 +207,127 @@ def test_a_whole_data_set(tmp_path, make):
         plain = Official((archive(server, name="x.gz"),), folder="inside", unpacks=False)
         fetch("mnist", tmp_path, official=plain)
         assert (tmp_path / "inside" / "x.gz").read_bytes() == server.content
+
+
+def one_set(server, name="set.tar.gz", **more):
+    return Official((archive(server, name=name),), folder="set", unpacks=True, **more)
+
+
+def test_two_fetches_at_once_download_once(tmp_path):
+    """The second comes while the first is in the middle of its download, waits, and finds it done."""
+    with serving() as server:
+        server.content = tar(("set/a", bytes(range(256)) * 4000))
+        first_is_there, second_asks = threading.Event(), threading.Event()
+
+        def progress(*_):
+            first_is_there.set()
+            assert second_asks.wait(timeout=60)
+
+        first = threading.Thread(
+            target=fetch, args=("cifar10", tmp_path), kwargs={"progress": progress, "official": one_set(server)}
+        )
+        first.start()
+        assert first_is_there.wait(timeout=60)
+        command = [sys.executable, "-c", SECOND, str(tmp_path), repr(archive(server, name="set.tar.gz"))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
+            said = second.stdout.readline()
+            second_asks.set()
+            rest = second.communicate(timeout=60)[0]
+        first.join(timeout=60)
+        assert (said, rest.splitlines()[-1], second.returncode) == ("waiting\n", "done", 0)
+        assert len(server.ranges) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+SECOND = """
+import logging
+import sys
+from pathlib import Path
+from fedlada.data.archives import Archive, Official
+from fedlada.data.fetch import fetch
+class Say(logging.Handler):
+    def emit(self, record):
+        if "waiting" in record.msg:
+            print("waiting", flush=True)
+logging.getLogger("filelock").addHandler(Say())
+logging.getLogger("filelock").setLevel(logging.DEBUG)
+fetch("cifar10", Path(sys.argv[1]), official=Official((eval(sys.argv[2]),), folder="set", unpacks=True))
+print("done")
+"""
+
+
+def test_an_archive_put_there_by_the_user_stays(tmp_path):
+    with serving() as server:
+        server.content = tar(("set/a", b"1"))
+        (tmp_path / "set.tar.gz").write_bytes(server.content)
+        fetch("cifar10", tmp_path, official=one_set(server))
+        assert (tmp_path / "set" / "a").read_bytes() == b"1"
+        assert (tmp_path / "set.tar.gz").read_bytes() == server.content
+        assert server.ranges == []
+
+
+def test_an_empty_folder_is_filled_and_an_incomplete_one_named(tmp_path):
+    with serving() as server:
+        server.content = tar(("set/a", b"1"))
+        (tmp_path / "set").mkdir()
+        fetch("cifar10", tmp_path, official=one_set(server, holds=("a",)))
+        assert (tmp_path / "set" / "a").read_bytes() == b"1"
+        (tmp_path / "set" / "a").rename(tmp_path / "set" / "mine")
+        with pytest.raises(CannotFetch, match="set has no a: remove that folder, then the same command"):
+            fetch("cifar10", tmp_path, official=one_set(server, holds=("a",)))
+        assert (tmp_path / "set" / "mine").exists()
+        (tmp_path / "file").mkdir()
+        (tmp_path / "file" / "set").write_text("mine")
+        with pytest.raises(ValueError, match="set is not a folder"):
+            fetch("cifar10", tmp_path / "file", official=one_set(server))
+
+
+def test_offline_names_all_files_and_leaves_no_folder(tmp_path):
+    with serving() as server:
+        server.content = b"abc"
+        files = tuple(archive(server, name=name) for name in ("a.gz", "b.gz", "c.gz"))
+    gone = Official(files, folder="set", unpacks=False)
+    with pytest.raises(CannotFetch, match=rf"put a.gz, b.gz, c.gz into {tmp_path}/new/set by hand"):
+        fetch("mnist", tmp_path / "new", official=gone)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "b.gz").write_bytes(b"abc")
+    with pytest.raises(CannotFetch, match=r"put a.gz, c.gz into"):
+        fetch("mnist", tmp_path, official=gone)
+    for name in ("a.gz", "c.gz"):
+        (tmp_path / "set" / name).write_bytes(b"abc")
+    assert fetch("mnist", tmp_path, official=gone) == tmp_path / "set"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.gz", "b.gz", "c.gz", "set"]
+
+
+def test_local_errors_do_not_blame_the_network(tmp_path):
+    with serving() as server:
+        server.content = b"abc" * 1000
+        (tmp_path / "data.tar.gz.part").mkdir()
+        with pytest.raises(CannotFetch, match=r"data.tar.gz.part cannot be (written|read): Is a directory"):
+            download(archive(server), tmp_path)
+        (tmp_path / "data.tar.gz").mkdir()
+        with pytest.raises(CannotFetch, match=r"data.tar.gz cannot be read: Is a directory"):
+            download(archive(server), tmp_path)
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(ValueError, match=r"file/deep cannot be made or written: Not a directory"):
+            fetch("cifar10", tmp_path / "file" / "deep", official=one_set(server))
+
+
+def test_what_cannot_be_gone_on_with_is_not_called_kept(tmp_path):
+    with serving() as server:
+        server.content = b"0123456789" * 50_000
+        server.knows_ranges = False
+        server.break_after = 300_000
+        (tmp_path / "data.tar.gz.part").write_bytes(b"0" * 1000)
+        with pytest.raises(CannotFetch, match="the connection ended") as caught:
+            download(archive(server), tmp_path)
+        assert "kept" not in str(caught.value)
+        server.knows_ranges, server.break_after = True, 0
+        (tmp_path / "data.tar.gz.part").unlink()
+        with pytest.raises(CannotFetch, match="the connection ended after 0") as caught:
+            download(archive(server), tmp_path)
+        assert "kept" not in str(caught.value)
 
 
 def test_the_official_archives_are_complete():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from fedlada.data import load_dataset, load_image_folder, load_tiny_imagenet
+from fedlada.data.image_file import is_grey, read_image
 
 RANDOM = np.random.default_rng(0)
 
@@ -114,6 +118,9 @@ def remove(path):
     ("change", "sentence"),
     [
         (lambda r: remove(r / "wnids.txt"), r"there is no .*wnids.txt: fedlada data fetch tinyimagenet"),
+        (lambda r: (r / "wnids.txt").write_bytes(b"n01\xff\xfe\x00"), r"wnids.txt is damaged: it is not a text"),
+        (lambda r: (r / "wnids.txt").write_text("\n"), r"wnids.txt names no classes"),
+        (lambda r: (r / "val/val_annotations.txt").write_bytes(b"\xff\xfe"), r"val_annotations.txt is damaged"),
         (lambda r: remove(r / "train" / "n02"), r"has no folder for the class n02, .* \(1 of 3 are missing\)"),
         (lambda r: remove(r / "train" / "n02" / "images"), r"there is no folder .*n02/images"),
         (lambda r: [remove(f) for f in (r / "train/n02/images").iterdir()], "the class 'n02' is empty"),
@@ -184,6 +191,7 @@ calls = []
 train, test, _ = load_image_folder(Path(sys.argv[1]), progress=lambda *told: calls.append(told))
 print(len(calls), train.images.sum(), test.images.sum())
 """
+SIZED = LOAD.replace("progress=", "image_size=64, progress=")
 
 
 def test_two_processes_build_one_cache(folder):
@@ -206,3 +214,171 @@ def test_a_folder_that_cannot_be_written_is_cached_elsewhere(folder, tmp_path_fa
     train, _, _ = load_image_folder(root)
     assert len(train.labels) == 8
     assert list(elsewhere.glob("fedlada/*/train/images.npy"))
+
+
+def test_both_splits_have_one_shape(tmp_path):
+    """Grey only if every image is, and as large as the first one for training."""
+    for split, modes in (("train", "LL"), ("test", ("L", "RGB"))):
+        for number, mode in enumerate(modes):
+            write_image(tmp_path / "mixed" / split / "a" / f"{number}.png", mode=mode)
+    train, test, _ = load_image_folder(tmp_path / "mixed")
+    assert train.images.shape == test.images.shape == (2, 3, 8, 8)
+    (tmp_path / "mixed" / "test" / "a" / "1.png").unlink()  # now all are grey, and the training cache follows
+    train, test, _ = load_image_folder(tmp_path / "mixed")
+    assert (train.images.shape, test.images.shape) == ((2, 1, 8, 8), (1, 1, 8, 8))
+    write_image(tmp_path / "sizes" / "train" / "a" / "0.png", (8, 8))
+    write_image(tmp_path / "sizes" / "test" / "a" / "0.png", (9, 8))
+    with pytest.raises(ValueError, match=r"test/a/0.png has 9x8 pixels where 8x8 are expected"):
+        load_image_folder(tmp_path / "sizes")
+
+
+def test_a_whole_cache_opens_without_opening_an_image(folder):
+    root, _ = folder
+    before, _, _ = load_image_folder(root)
+    for path in root.glob("t*/*/*.png"):  # other bytes under the same name, size and time
+        state = path.stat()
+        path.write_bytes(b"x" * state.st_size)
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert (load_image_folder(root)[0].images == before.images).all()
+
+
+def test_however_the_folder_is_spelled_the_cache_is_the_same(folder, monkeypatch):
+    root, _ = folder
+    told = []
+    load_image_folder(root, progress=lambda *one: told.append(one))
+    (root.parent / "link").symlink_to(root)
+    monkeypatch.chdir(root)
+    for spelled in (".", "train/..", f"../{root.name}", root.parent / "link"):
+        load_image_folder(Path(spelled), progress=lambda *one: told.append(one))
+    assert len(told) == 2  # each split was decoded once
+
+
+def test_scaling_keeps_the_shorter_side_and_the_middle(tmp_path):
+    """Left half black, right half white, twice as wide as high: the middle keeps the edge in its middle."""
+    pixels = np.zeros((16, 32), dtype=np.uint8)
+    pixels[:, 16:] = 255
+    pixels[:, :4] = pixels[:, -4:] = 128  # lies outside the middle: a plain resize would keep it
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    (scaled,) = read_image(str(tmp_path / "a.png"), (1, 8, 8), 8)
+    assert scaled[:, :3].max() == 0
+    assert scaled[:, 5:].min() == 255
+
+
+def test_deep_grey_values_are_scaled_and_boundless_ones_refused(tmp_path):
+    deep = (np.arange(64, dtype=np.uint16) * 1024).reshape(8, 8)
+    for name, big in (("a.png", False), ("b.tif", False), ("c.tif", True)):
+        Image.fromarray(deep.astype(">u2") if big else deep).save(tmp_path / name)
+        assert is_grey(str(tmp_path / name))
+        assert (read_image(str(tmp_path / name), (1, 8, 8)) == deep >> 8).all()
+        assert (read_image(str(tmp_path / name), (3, 8, 8))[2] == deep >> 8).all()
+    for kind, mode in ((np.int32, "I"), (np.float32, "F")):
+        Image.fromarray(deep.astype(kind)).save(tmp_path / "wide.tif")
+        with pytest.raises(ValueError, match=rf"wide.tif holds .* \(Pillow's mode {mode}\): save it with 8 or 16"):
+            read_image(str(tmp_path / "wide.tif"), (3, 8, 8))
+
+
+def test_images_are_turned_as_viewers_show_them(tmp_path):
+    pixels = RANDOM.integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # the camera lay on its side
+    for split in ("train", "test"):
+        (tmp_path / split / "a").mkdir(parents=True)
+        Image.fromarray(pixels).save(tmp_path / split / "a" / "0.png", exif=turned)
+    train, _, _ = load_image_folder(tmp_path)
+    assert (train.images[0] == np.moveaxis(np.rot90(pixels, -1), 2, 0)).all()
+
+
+def test_a_transparent_pixel_counts_with_its_colour(tmp_path):
+    pixels = write_image(tmp_path / "a.png", mode="RGBA")
+    assert (read_image(str(tmp_path / "a.png"), (3, 8, 8)) == np.moveaxis(pixels[:, :, :3], 2, 0)).all()
+
+
+def png(*chunks):
+    def chunk(name, body):
+        return len(body).to_bytes(4, "big") + name + body + zlib.crc32(name + body).to_bytes(4, "big")
+
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks)
+
+
+HEADER = (b"IHDR", (8).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("checksum.png", png(HEADER)[:-1] + b"\x00"),  # a SyntaxError of Pillow's
+        ("data.png", png(HEADER, (b"IDAT", b"not compressed"), (b"IEND", b""))),
+        ("short.png", png((b"IHDR", b"\x00" * 4))),
+        ("bomb.png", png((b"IHDR", (10**6).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])), (b"IEND", b""))),
+        ("letters.ppm", b"P6\n8 8x\n255\n" + b"\0" * 192),  # a ValueError
+        ("long.ppm", b"P3\n8 8\n255\n" + b"300 " * 192),
+        ("short.ppm", b"P6\n8 8\n255\n" + b"\0" * 20),
+        ("tags.tif", b"II*\x00\x08\x00\x00\x00\xff\xff" + b"\x01" * 40),
+        ("header.bmp", b"BM" + b"\x00" * 60),
+        ("empty.jpg", b""),
+        ("blocks.gif", b"GIF89a\x08\x00\x08\x00\x00\x00\x00,\x00\x00\x00\x00\x08\x00\x08\x00\x00\x02\x05"),
+    ],
+)
+def test_whatever_pillow_raises_names_the_file(folder, name, content):
+    root, _ = folder
+    (root / "train" / "cat" / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name} is (not an image that can be read|damaged)"):
+        load_image_folder(root)
+    assert not list((root / ".fedlada-cache").glob(".*"))
+
+
+def confined(script, folder, *arguments):
+    """Run a script in a mount namespace of its own, where it may mount what it likes."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody make a mount namespace")
+    command = [unshare, "-rm", "sh", "-ec", script, "sh", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+"""
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(folder):
+    root, _ = folder
+    (root / ".fedlada-cache").mkdir()
+    limited = [sys.executable, "-c", LIMITED + LOAD, str(root)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "train cannot be written (File too large); the data set itself is untouched" in done.stderr
+    assert [path.name for path in (root / ".fedlada-cache").iterdir()] == ["train.lock"]
+    # A real disk of 64 KiB: 8 images of 12 KiB do not fit.
+    script = 'mount -t tmpfs -o size=64k none "$1/.fedlada-cache"; shift; code=0; "$@" || code=$?; '
+    script += 'ls -A "$4/.fedlada-cache"; exit $code'
+    done = confined(script, root, sys.executable, "-c", SIZED, str(root))
+    assert done.returncode == 1, done.stderr
+    assert "train-64 cannot be written (No space left on device); the data set itself" in done.stderr
+    assert done.stdout.split() == ["train-64.lock"]
+
+
+def test_a_cache_that_can_only_be_read_is_used(folder, tmp_path_factory):
+    root, _ = folder
+    load_image_folder(root)
+    empty = tmp_path_factory.mktemp("empty")
+    script = (
+        'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; shift; XDG_CACHE_HOME="$1"; export XDG_CACHE_HOME; '
+    )
+    script += 'shift; "$@"'
+    done = confined(script, root, str(empty), sys.executable, "-c", LOAD, str(root))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == "0"  # nothing was decoded
+    assert list(empty.iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed(folder):
+    root, _ = folder
+    cache = root / ".fedlada-cache"
+    for name in (".train-abc_1234", ".test-x1234567", ".train-64-abc_1234"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "images.npy").write_bytes(b"half")
+    load_image_folder(root)
+    # That of another size may be at work: its lock is another.
+    assert {path.name for path in cache.glob(".*")} == {".train-64-abc_1234"}

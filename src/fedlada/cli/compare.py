@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fedlada.api import resolve_device
+from fedlada.cli.bars import Bars
 from fedlada.cli.flags import Words, all_hyper_parameters, build_experiment, experiment_flags
 from fedlada.cli.output import make_folder, new_folder, print_table
 from fedlada.experiment import Experiment, hyper_parameters
@@ -58,6 +59,9 @@ def compare(
     first = experiments[methods[0], seeds[0]]
     target = DEFAULT_TARGET if first.target is None else first.target
     resolve_device(first.device)
+    with Bars(quiet=quiet or as_json) as bars:
+        # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
+        first.build_cohorts(first.load_data(bars))
     make_folder(folder)
     if not quiet and not as_json:
         print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)

@@ -10,16 +10,18 @@ from typing import Any
 import click
 import numpy as np
 import torch
+from torch import nn
 
 from fedlada.api import resolve_device
 from fedlada.cli.flags import NearestChoice
 from fedlada.cli.output import print_table
-from fedlada.data.samples import as_samples
-from fedlada.data.sources import DATASETS
+from fedlada.data.samples import Samples, as_samples
+from fedlada.data.sources import DATASETS, Source
 from fedlada.evaluation import evaluate as measure
 from fedlada.evaluation import predictions
-from fedlada.experiment import DTYPES
-from fedlada.runs.load import open_run
+from fedlada.experiment import DTYPES, Experiment
+from fedlada.runs.folder import read_config
+from fedlada.runs.load import open_run, stored_experiment
 
 
 @click.command()
@@ -27,7 +29,7 @@ from fedlada.runs.load import open_run
 @click.option("--best", is_flag=True, help="The best model instead of the last.")
 @click.option("--device", default="auto", show_default=True, help="Where to compute.")
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Other data than the run was trained on.")
-@click.option("--data-dir", help="Where the data sets lie, if no longer where they were.")
+@click.option("--data-dir", help="Where the data lie: those of --dataset, or the run's own if no longer there.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_dir: str | None, as_json: bool) -> None:
     """Measure a stored run's model: test set, each class, each client's own data.
@@ -37,12 +39,15 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
       fedlada run --rounds 20 --out runs/first
       fedlada evaluate runs/first
     """
-    stored = open_run(folder, data_dir=data_dir)
-    experiment = stored.experiment if dataset is None else replace(stored.experiment, dataset=dataset)
-    source = experiment.load_data()
-    place, dtype = resolve_device(device), DTYPES[experiment.dtype]
+    place = resolve_device(device)
+    trained, experiment = _experiments(folder, dataset, data_dir)
+    own = trained.load_data()
+    stored = open_run(folder, source=own)
+    source = own if experiment is trained else experiment.load_data()
+    dtype = DTYPES[experiment.dtype]
     model = (stored.best_model() if best else stored.model).to(place, dtype)
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))
+    _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     labels, test_labels = train.labels(), test.labels()
     hits = predictions(model, test) == test_labels
     own_hits = predictions(model, train) == labels
@@ -59,6 +64,30 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
         "worst_client": {"client": worst, "accuracy": by_client[worst], "samples": len(clients[worst])},
     }
     print(json.dumps(report)) if as_json else _print(report)
+
+
+def _experiments(folder: Path, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:
+    """The run as it was trained, and as it is measured: on its own data or on others, never augmented."""
+    trained = replace(stored_experiment(folder, read_config(folder)), augment="none")
+    if dataset is None or dataset == trained.dataset:
+        trained = trained if data_dir is None else replace(trained, data_dir=data_dir)
+        return trained, trained
+    # Other data may lie in the same folder; their images have a size of their own.
+    return trained, replace(trained, dataset=dataset, data_dir=data_dir or trained.data_dir, image_size=None)
+
+
+def _check_fit(model: nn.Module, test: Samples, source: Source, whose: str, dataset: str) -> None:
+    """Refuse data of another shape, or with classes that the model does not know."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            num_outputs = model(test.batch(np.arange(1))[0]).shape[1]
+    except Exception as error:  # a user's own model can raise anything
+        shape = "x".join(map(str, source.input_shape))
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{whose}, does not take the inputs of {dataset} ({shape}): {why}") from None
+    if source.num_classes > num_outputs:
+        raise ValueError(f"{whose}, knows {num_outputs} classes, but {dataset} has {source.num_classes}")
 
 
 def _print(report: dict[str, Any]) -> None:

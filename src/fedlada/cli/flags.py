@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from fedlada.experiment import Experiment, hyper_parameters
+from fedlada.presets import SETTINGS
 from fedlada.recipes import HYPER_PARAMETERS, RECIPES
 
 Command = Callable[..., Any]
@@ -116,11 +117,14 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     if config is None:
         return Experiment(**changes, hyper=hyper)
     stored = Experiment.read(config)
-    if changes.get("method", stored.method) == stored.method:
+    same_data = changes.get("dataset", stored.dataset) == stored.dataset
+    if same_data and changes.get("method", stored.method) == stored.method:
         hyper = {**stored.hyper, **hyper}
-    else:  # what was chosen for one method does not suit another
+    else:  # what was chosen for one method or data set does not suit another
         changes = {"lr": None, "lr_decay": None, **changes}
-    if "local_epochs" in changes:
+    if not same_data:
+        changes = {**dict.fromkeys((*SETTINGS[stored.dataset], "data_dir", "image_size")), **changes}
+    if "local_epochs" in given:
         changes["local_steps"] = None
     return Experiment.read(config, **changes, hyper=hyper)
 

@@ -15,6 +15,7 @@ from fedlada.cli.output import print_table
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.partition import ByKey, Partition
+from fedlada.data.sources import DATASETS
 from fedlada.experiment import hyper_parameters
 from fedlada.recipes import RECIPES
 
@@ -76,7 +77,7 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
 
 
 @data.command()
-@click.argument("name", required=False)
+@click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
 @experiment_flags(without=("dataset",))
 @click.option("--out", type=click.Path(path_type=Path), help="Also draw the partition into this picture.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")

@@ -28,6 +28,8 @@ class Official:
     """Where in the data folder its files end up."""
     unpacks: bool
     """Whether the archives are unpacked into `folder`, or lie in it as they are."""
+    holds: tuple[str, ...] = ()
+    """What must be in the unpacked folder for it to be whole."""
 
 
 def _idx(base: str, *files: tuple[str, str, int]) -> tuple[Archive, ...]:
@@ -68,6 +70,7 @@ OFFICIAL: dict[str, Official] = {
         ),
         folder="cifar-10-batches-py",
         unpacks=True,
+        holds=(*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"),
     ),
     "cifar100": Official(
         (
@@ -79,6 +82,7 @@ OFFICIAL: dict[str, Official] = {
         ),
         folder="cifar-100-python",
         unpacks=True,
+        holds=("train", "test"),
     ),
     "tinyimagenet": Official(
         (
@@ -90,6 +94,7 @@ OFFICIAL: dict[str, Official] = {
         ),
         folder="tiny-imagenet-200",
         unpacks=True,
+        holds=("wnids.txt", "train", "val/val_annotations.txt"),
     ),
 }
 """By the names that `fedlada data fetch` takes."""

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ import numpy as np
 from fedlada.data.images import Bytes, channel_statistics
 from fedlada.randomness import Ints
 
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 BLOCK = 32 * 2**20
 CACHE_FOLDER = ".fedlada-cache"
 
@@ -40,11 +40,23 @@ class Decoded:
 
 
 def open_or_build(
-    beside: Path, name: str, fingerprint: str, labels: Ints, shape: tuple[int, ...], fill: Callable[[Bytes], None]
+    beside: Path,
+    name: str,
+    fingerprint: str,
+    labels: Ints,
+    shape: Callable[[], tuple[int, ...]],
+    images: Callable[[tuple[int, ...]], Iterable[Bytes]],
 ) -> Decoded:
-    """The cache of that name and fingerprint; if there is none, or a damaged one, `fill` writes the images."""
+    """The cache of that name and fingerprint; if there is none, or a damaged one, it is made of the `images`.
+
+    `shape` says what shape each of them has; neither function is called where the cache is whole.
+    """
+    own = beside / CACHE_FOLDER / name
+    found = _open(own, fingerprint)  # before asking whether it could be written: reading it needs no such right
+    if found is not None:
+        return found
     place = _cache_folder(beside) / name
-    found = _open(place, fingerprint)
+    found = None if place == own else _open(place, fingerprint)
     if found is not None:
         return found
     from filelock import FileLock  # not needed to simulate on arrays
@@ -52,23 +64,27 @@ def open_or_build(
     with FileLock(place.with_name(f"{name}.lock")):
         found = _open(place, fingerprint)  # another process may have built it while this one waited
         if found is None:
-            _build(place, fingerprint, labels, shape, fill)
+            _remove_left_behind(place)
+            _build(place, fingerprint, labels, shape, images)
             found = _open(place, fingerprint)
     if found is None:
         raise OSError(f"the cache {place} was written but reads back differently: check the disk")
     return found
 
 
-def _build(place: Path, fingerprint: str, labels: Ints, shape: tuple[int, ...], fill: Callable[[Bytes], None]) -> None:
+def _build(
+    place: Path,
+    fingerprint: str,
+    labels: Ints,
+    shape: Callable[[], tuple[int, ...]],
+    images: Callable[[tuple[int, ...]], Iterable[Bytes]],
+) -> None:
+    each = shape()
     with _new_folder(place) as folder:
         try:
-            images = np.lib.format.open_memmap(
-                folder / "images.npy", mode="w+", dtype=np.uint8, shape=(len(labels), *shape)
-            )
-            fill(images)
-            images.flush()
+            _write_images(folder / "images.npy", (len(labels), *each), images(each))
             np.save(folder / "labels.npy", labels)
-            mean, std = channel_statistics(images)
+            mean, std = channel_statistics(np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False))
             meta = {
                 "format": CACHE_FORMAT,
                 "made from": fingerprint,
@@ -80,6 +96,23 @@ def _build(place: Path, fingerprint: str, labels: Ints, shape: tuple[int, ...], 
         except OSError as error:
             reason = error.strerror or str(error)
             raise OSError(f"the cache {place} cannot be written ({reason}); the data set itself is untouched") from None
+
+
+def _write_images(path: Path, shape: tuple[int, ...], images: Iterable[Bytes]) -> None:
+    # Written and not mapped: on a full disk a write is an error, where a mapped page would kill the process.
+    with path.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for image in images:
+            file.write(image.tobytes())
+
+
+def _remove_left_behind(place: Path) -> None:
+    """Unfinished caches of processes that were killed: who holds the lock is the only one at work."""
+    for left in place.parent.glob(f".{place.name}-*"):
+        # A further dash belongs to a cache with a longer name, which has a lock of its own.
+        if "-" not in left.name.removeprefix(f".{place.name}-"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

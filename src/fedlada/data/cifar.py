@@ -33,7 +33,7 @@ ADMITTED: dict[tuple[str, str], Callable[[], Any]] = {
 def load_cifar(folder: Path, name: str, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
     """The images `[N, 3, 32, 32]` and fine labels of a split, as many as the files hold."""
     inside, splits = FILES[name]
-    place = folder if folder.name == inside else folder / inside
+    place = folder if inside in (folder.name, folder.resolve().name) else folder / inside
     if not place.is_dir():
         raise ValueError(
             f"there is no folder {place}: fedlada data fetch {name} --data-dir {folder} brings the official archive"
@@ -48,10 +48,14 @@ def _read_batch(path: Path, name: str) -> tuple[Bytes, np.ndarray[tuple[int, ...
     if not isinstance(content, dict) or b"data" not in content or key not in content:
         raise ValueError(f"{path} is not a batch of {name}: it has no {key.decode()}")
     images, labels = content[b"data"], np.asarray(content[key])
+    if labels.ndim != 1:
+        raise ValueError(f"{path} should hold one label for each image, got an array of shape {labels.shape}")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape != (len(labels), 3072):
         shape = getattr(images, "shape", type(images).__name__)
         raise ValueError(f"{path} should hold {len(labels)} rows of 3072 bytes, got {shape}")
-    if labels.dtype.kind not in "iu" or (len(labels) and not 0 <= labels.min() <= labels.max() < num_classes):
+    if len(labels) == 0:
+        raise ValueError(f"{path} holds no images")
+    if labels.dtype.kind not in "iu" or not (0 <= labels.min() <= labels.max() < num_classes):
         raise ValueError(f"{path} holds labels outside 0..{num_classes - 1}")
     return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
 

@@ -11,7 +11,11 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fedlada.data.archives import OFFICIAL, Archive, Official
 from fedlada.data.image_folder import Progress
@@ -25,46 +29,112 @@ class CannotFetch(OSError):
     """The archive could not be had, or is not the official one."""
 
 
+class _Broken(Exception):
+    """The network failed; what has arrived may or may not be gone on with."""
+
+    def __init__(self, reason: object, goes_on: bool) -> None:
+        super().__init__(reason)
+        self.goes_on = goes_on
+
+
 def fetch(name: str, data_dir: Path, *, progress: Progress | None = None, official: Official | None = None) -> Path:
     """Bring an official data set into a folder and return where it lies; what is there already is not fetched again."""
     one_of("name", name, tuple(OFFICIAL))
     official = official or OFFICIAL[name]
     target = data_dir / official.folder
-    inside = data_dir if official.unpacks else target
-    if official.unpacks and target.is_dir():
+    if _is_there(official, target):
         return target
-    try:
-        inside.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"the folder {inside} cannot be made: {error.strerror}") from None
-    for archive in official.archives:
-        path = download(archive, inside, progress=progress)
-        if official.unpacks:
-            unpack(path, target)
-            path.unlink()
+    with _alone(data_dir, official):
+        if not _is_there(official, target):  # another process may have brought it while this one waited
+            _bring(official, data_dir, progress)
     return target
 
 
-def download(archive: Archive, folder: Path, *, progress: Progress | None = None) -> Path:
-    """The archive in that folder, with the official digest or not at all; a part that is there is gone on with."""
+def _is_there(official: Official, target: Path) -> bool:
+    """Whether there is nothing left to do; a folder in which something is missing is named, and nobody's to replace."""
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"{target} is not a folder: the data set would lie there")
+    if not target.is_dir() or not any(target.iterdir()):
+        return False
+    if official.unpacks:
+        missing = [file for file in official.holds if not (target / file).exists()]
+        if missing:
+            raise CannotFetch(f"{target} has no {missing[0]}: remove that folder, then the same command brings it anew")
+        return True
+    paths = [(target / archive.file, archive) for archive in official.archives]
+    if not all(path.exists() for path, _ in paths):
+        return False
+    for path, archive in paths:
+        _check(path, archive)
+    return True
+
+
+def _bring(official: Official, data_dir: Path, progress: Progress | None) -> None:
+    target = data_dir / official.folder
+    inside = data_dir if official.unpacks else target
+    missing = [archive.file for archive in official.archives if not (inside / archive.file).exists()]
+    for archive in official.archives:
+        path = download(archive, inside, progress=progress, by_hand=missing)
+        if official.unpacks:
+            unpack(path, target)
+            if archive.file in missing:  # one that was there before is the user's
+                path.unlink()
+
+
+@contextmanager
+def _alone(data_dir: Path, official: Official) -> Iterator[None]:
+    """One process at a time; folders are made for it, and go away again where they stay empty."""
+    from filelock import FileLock  # not needed to simulate on arrays
+
+    folders = [data_dir] if official.unpacks else [data_dir, data_dir / official.folder]
+    made = [folder for folder in folders if not folder.exists()]
+    lock = data_dir / f".{official.folder}.lock"
+    try:
+        folders[-1].mkdir(parents=True, exist_ok=True)
+        held = FileLock(lock)
+        held.acquire()
+    except OSError as error:
+        raise ValueError(f"the folder {folders[-1]} cannot be made or written: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)  # those who wait open it by its name, and find a new one
+        held.release()
+        for folder in reversed(made):
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def download(
+    archive: Archive, folder: Path, *, progress: Progress | None = None, by_hand: Sequence[str] | None = None
+) -> Path:
+    """The archive in that folder, with the official digest or not at all; a part that is there is gone on with.
+
+    `by_hand` are the files that a user without a network is told to put there, if it is not this one alone.
+    """
     path = folder / archive.file
     part = folder / f"{archive.file}.part"
     if path.exists():
         _check(path, archive)
         return path
+    hint = f"put {', '.join(by_hand or [archive.file])} into {folder} by hand and run the same command again"
     try:
         _receive(archive, part, progress)
     except urllib.error.HTTPError as error:
-        raise CannotFetch(f"{archive.url} answers {error.code} {error.reason}: {_by_hand(archive, folder)}") from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        kept = f"; {part.stat().st_size} bytes are kept, the same command goes on" if part.exists() else ""
-        raise CannotFetch(f"{archive.url} cannot be reached ({reason}){kept}: {_by_hand(archive, folder)}") from None
-    try:
-        _check(part, archive)
-    except CannotFetch:
+        raise CannotFetch(f"{archive.url} answers {error.code} {error.reason}: {hint}") from None
+    except _Broken as error:
+        have = part.stat().st_size if part.exists() else 0
+        kept = f"; {have} bytes are kept, the same command goes on" if have and error.goes_on else ""
+        raise CannotFetch(f"{archive.url} cannot be reached ({error}){kept}: {hint}") from None
+    except OSError as error:
+        raise CannotFetch(f"{part} cannot be written: {error.strerror or error}") from None
+    found = _digest(part)
+    if found != archive.sha256:
         part.unlink()  # going on with wrong bytes would never end well
-        raise
+        raise CannotFetch(
+            f"what {archive.url} gave is not the official {archive.file}: its SHA-256 is {found}, not "
+            f"{archive.sha256}; it is not kept, the same command fetches it again"
+        )
     os.replace(part, path)
     return path
 
@@ -76,11 +146,12 @@ def _receive(archive: Archive, part: Path, progress: Progress | None) -> None:
     request = urllib.request.Request(archive.url, headers={"User-Agent": "fedlada"})
     if have:
         request.add_header("Range", f"bytes={have}-")
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        if answer.status != 206:  # the server sends all of it, whatever was asked for
+    with _answer(request) as answer:
+        goes_on = not have or answer.status == 206
+        if not goes_on:  # the server sends all of it, whatever was asked for
             have = 0
         with part.open("ab" if have else "wb") as file:
-            while chunk := answer.read(CHUNK):
+            for chunk in _chunks(answer, goes_on):
                 file.write(chunk)
                 have += len(chunk)
                 if have > archive.num_bytes:
@@ -88,12 +159,32 @@ def _receive(archive: Archive, part: Path, progress: Progress | None) -> None:
                 if progress is not None:
                     progress(f"fetching {archive.file}", have, archive.num_bytes)
     if have < archive.num_bytes:
-        raise OSError(f"the connection ended after {have} of {archive.num_bytes} bytes")
+        raise _Broken(f"the connection ended after {have} of {archive.num_bytes} bytes", goes_on)
+
+
+def _answer(request: urllib.request.Request) -> Any:
+    try:
+        return urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        raise _Broken(getattr(error, "reason", None) or error, goes_on=True) from None
+
+
+def _chunks(answer: Any, goes_on: bool) -> Iterator[bytes]:
+    """What arrives; an error here is the network's, one while writing it is not."""
+    while True:
+        try:
+            chunk: bytes = answer.read(CHUNK)
+        except (OSError, http.client.HTTPException) as error:
+            raise _Broken(error, goes_on) from None
+        if not chunk:
+            return
+        yield chunk
 
 
 def _check(path: Path, archive: Archive) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = _digest(path)
     if found != archive.sha256:
         raise CannotFetch(
             f"{path} is not the official {archive.file}: its SHA-256 is {found}, not {archive.sha256}; "
@@ -101,8 +192,12 @@ def _check(path: Path, archive: Archive) -> None:
         )
 
 
-def _by_hand(archive: Archive, folder: Path) -> str:
-    return f"put {archive.file} into {folder} by hand and run the same command again"
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CannotFetch(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -112,8 +207,10 @@ def unpack(archive: Path, target: Path) -> None:
         (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, work)
         if not (work / target.name).is_dir():
             raise CannotFetch(f"{archive} holds no folder {target.name}: it is not the official archive")
+        if target.is_dir():
+            target.rmdir()  # only an empty one can be replaced
         os.replace(work / target.name, target)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise CannotFetch(f"{archive} cannot be unpacked: {error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)

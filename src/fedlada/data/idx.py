@@ -25,7 +25,9 @@ def load_idx(folder: Path, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...
         raise ValueError(
             f"{images_path} and {labels_path} do not fit together: shapes {images.shape} and {labels.shape}"
         )
-    if len(labels) and labels.max() > 9:
+    if images.size == 0:
+        raise ValueError(f"{images_path} holds no images: its shape is {images.shape}")
+    if labels.max() > 9:
         raise ValueError(f"{labels_path} holds the label {labels.max()}, outside 0..9")
     return images[:, None], labels.astype(np.int64)
 

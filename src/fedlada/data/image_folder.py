@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedlada.data.cache import Decoded, open_or_build
 from fedlada.data.held_out import held_out
+from fedlada.data.image_file import is_grey, read_image, upright_size
 from fedlada.data.images import Bytes
 from fedlada.randomness import Ints
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
@@ -62,20 +60,27 @@ def load_image_folder(
         raise ValueError(
             f"{folder} holds {len(train.files)} training and {len(test.files)} test images: both are needed"
         )
-    decoded = (_decoded(folder, split, listing, image_size, progress) for split, listing in _splits(train, test))
+    shape = cache(lambda: _common_shape(train, test, image_size))  # reads every header: only where a cache is built
+    fingerprint = _fingerprint(folder, image_size, train, test)  # both splits decide the shape
+    decoded = (
+        _decode(folder, split, listing, fingerprint, shape, image_size, progress)
+        for split, listing in _splits(train, test)
+    )
     return *decoded, names  # type: ignore[return-value]
 
 
 def load_tiny_imagenet(data_dir: Path, *, progress: Progress | None = None) -> tuple[Decoded, Decoded, list[str]]:
     """TinyImageNet from its official folder; the test set is `val`, because `test` has no labels."""
-    folder = data_dir if data_dir.name == TINY else data_dir / TINY
+    folder = data_dir if TINY in (data_dir.name, data_dir.resolve().name) else data_dir / TINY
     wnids = folder / "wnids.txt"
     if not wnids.is_file():
         raise ValueError(
             f"there is no {folder / 'wnids.txt'}: "
             f"fedlada data fetch tinyimagenet --data-dir {data_dir} brings the official archive"
         )
-    names = sorted(wnids.read_text().split())
+    names = sorted(_text(wnids).split())
+    if not names:
+        raise ValueError(f"{wnids} names no classes")
     missing = [name for name in names if not (folder / "train" / name).is_dir()]
     if missing:
         raise ValueError(
@@ -85,7 +90,10 @@ def load_tiny_imagenet(data_dir: Path, *, progress: Progress | None = None) -> t
     train = _list_classes(folder / "train", names, inside="images")
     test = _list_annotated(folder / "val", names)
     shape = (3, 64, 64)
-    decoded = (_decode(folder, split, listing, shape, None, progress) for split, listing in _splits(train, test))
+    decoded = (
+        _decode(folder, split, listing, _fingerprint(folder, shape, listing), lambda: shape, None, progress)
+        for split, listing in _splits(train, test)
+    )
     return *decoded, names  # type: ignore[return-value]
 
 
@@ -127,7 +135,7 @@ def _list_annotated(folder: Path, names: Sequence[str]) -> Listing:
     numbers = {name: number for number, name in enumerate(names)}
     there = {entry.name for entry in os.scandir(folder / "images")} if (folder / "images").is_dir() else set()
     files, labels = [], []
-    for number, line in enumerate(table.read_text().splitlines(), start=1):
+    for number, line in enumerate(_text(table).splitlines(), start=1):
         file, _, rest = line.partition("\t")
         name = rest.partition("\t")[0]
         if name not in numbers:
@@ -141,81 +149,51 @@ def _list_annotated(folder: Path, names: Sequence[str]) -> Listing:
     return Listing(files, np.array(labels, dtype=np.int64))
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is damaged: it is not a text") from None
+
+
 def _is_image(entry: os.DirEntry[str]) -> bool:
     return entry.name.lower().endswith(SUFFIXES) and entry.name[0] != "." and entry.is_file()
 
 
-def _decoded(folder: Path, split: str, listing: Listing, image_size: int | None, progress: Progress | None) -> Decoded:
-    """A split of an image folder: greyscale only if its first image is."""
-    with _open(listing.files[0]) as first:
-        channels = 1 if first.mode in ("1", "L", "I;16") else 3
-        width, height = (image_size, image_size) if image_size else first.size
-    return _decode(folder, split, listing, (channels, height, width), image_size, progress)
+def _common_shape(train: Listing, test: Listing, image_size: int | None) -> tuple[int, ...]:
+    """Of all images of both splits: as large as the first one for training, grey only if every one is."""
+    width, height = (image_size, image_size) if image_size else upright_size(train.files[0])
+    grey = all(is_grey(file) for file in (*train.files, *test.files))
+    return (1 if grey else 3, height, width)
 
 
 def _decode(
     folder: Path,
     split: str,
     listing: Listing,
-    shape: tuple[int, ...],
+    fingerprint: str,
+    shape: Callable[[], tuple[int, ...]],
     image_size: int | None,
     progress: Progress | None,
 ) -> Decoded:
-    def fill(images: Bytes) -> None:
+    def images(shape: tuple[int, ...]) -> Iterator[Bytes]:
         for number, file in enumerate(listing.files):
-            images[number] = read_image(file, shape, image_size)
+            yield read_image(file, shape, image_size)
             if progress is not None and (number % 500 == 499 or number + 1 == len(listing.files)):
                 progress(f"decoding {split} images", number + 1, len(listing.files))
 
-    fingerprint = _fingerprint(folder, listing, shape)
-    return open_or_build(
-        folder, split if image_size is None else f"{split}-{image_size}", fingerprint, listing.labels, shape, fill
-    )
+    name = split if image_size is None else f"{split}-{image_size}"
+    return open_or_build(folder, name, fingerprint, listing.labels, shape, images)
 
 
-def read_image(file: str, shape: tuple[int, ...], image_size: int | None = None) -> Bytes:
-    """One image as bytes `[C, H, W]`; greyscale becomes colour where colour is wanted."""
-    with _open(file) as image:
-        try:
-            # Through RGBA and not away from it: what a palette or an alpha channel hides stays hidden.
-            plain = image.convert("L" if shape[0] == 1 else "RGB")
-        except OSError as error:
-            raise ValueError(f"{file} is damaged: {error}") from None
-        if image_size is not None:
-            plain = _scaled(plain, image_size)
-        if plain.size != (shape[2], shape[1]):
-            raise ValueError(
-                f"{file} has {plain.size[0]}x{plain.size[1]} pixels where {shape[2]}x{shape[1]} are expected: "
-                "give image_size (--image-size) to bring an image folder to one size"
-            )
-        pixels: Any = np.asarray(plain, dtype=np.uint8)
-        return pixels[None] if shape[0] == 1 else np.moveaxis(pixels, 2, 0)
-
-
-def _scaled(image: Image, size: int) -> Image:
-    """The shorter side scaled to `size`, then the middle."""
-    factor = size / min(image.size)
-    width, height = (max(size, round(side * factor)) for side in image.size)
-    left, top = (width - size) // 2, (height - size) // 2
-    return image.resize((width, height)).crop((left, top, left + size, top + size))
-
-
-def _open(file: str) -> Image:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ModuleNotFoundError("image files need pillow: pip install 'fedlada[images]'") from None
-    try:
-        return Image.open(file)
-    except (OSError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file} is not an image that can be read: {error}") from None
-
-
-def _fingerprint(folder: Path, listing: Listing, shape: tuple[int, ...]) -> str:
-    """What the cache depends on: each file's name below the folder, size and time, its class, and the shape."""
-    digest = hashlib.sha256(repr(shape).encode() + listing.labels.tobytes())
-    cut = len(str(folder)) + 1  # os.path.relpath would take longer than all the rest
-    for file in listing.files:
-        state = os.stat(file)
-        digest.update(f"{file[cut:]}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+def _fingerprint(folder: Path, shape: object, *listings: Listing) -> str:
+    """What a cache depends on: each file's name below the folder, size and time, its class, and the shape."""
+    digest = hashlib.sha256(repr(shape).encode())
+    # os.path.relpath would take longer than all the rest. The folder "." is no part of the files' names.
+    cut = len(str(folder / "x")) - 1
+    for listing in listings:
+        digest.update(listing.labels.tobytes())
+        for file in listing.files:
+            state = os.stat(file)
+            digest.update(f"{file[cut:]}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
     return digest.hexdigest()

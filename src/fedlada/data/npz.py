@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,15 @@ Split = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 def load_npz(path: Path) -> tuple[Split, Split]:
     """(train, test) from the arrays `x_train, y_train, x_test, y_test`, or `x, y`, of which a sixth is the test set.
 
-    Bytes of shape (N, H, W), (N, H, W, C) or (N, C, H, W) are taken for images and come back as (N, C, H, W).
+    Bytes of shape (N, H, W), (N, H, W, C) or (N, C, H, W) are taken for images and come back as (N, C, H, W); other
+    whole numbers and truth values become floats, which is what models compute with.
     """
     arrays = _read(path)
     if {"x", "y"} <= arrays.keys():
         x, y = _checked(path, "x", arrays["x"], "y", arrays["y"])
+        if len(y) < 2:
+            raise ValueError(f"{path} holds one sample: at least one to train on and one to test on are needed")
+        _check_labels(path, y)
         for_training, for_test = held_out(len(y), "npz test split")
         return (x[for_training], y[for_training]), (x[for_test], y[for_test])
     missing = [name for name in ("x_train", "y_train", "x_test", "y_test") if name not in arrays]
@@ -35,6 +38,10 @@ def load_npz(path: Path) -> tuple[Split, Split]:
     )
     if train[0].shape[1:] != test[0].shape[1:]:
         raise ValueError(f"{path}: x_train and x_test differ in shape: {train[0].shape[1:]} and {test[0].shape[1:]}")
+    if (train[0].dtype == np.uint8) != (test[0].dtype == np.uint8):
+        kinds = (arrays[f"x_{split}"].dtype for split in ("train", "test"))
+        raise ValueError(f"{path}: one of x_train and x_test holds images in bytes: {' and '.join(map(str, kinds))}")
+    _check_labels(path, np.concatenate([train[1], test[1]]))
     return train, test
 
 
@@ -42,9 +49,13 @@ def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     if not path.is_file():
         raise ValueError(f"there is no file {path}: give the .npz file with --data-dir")
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        with path.open("rb") as raw:
+            if raw.read(2) != b"PK":  # np.load would also take a lone .npy array, or a pickle
+                raise ValueError("it is not an archive of arrays, as np.savez writes it")
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                return {name: np.asarray(file[name]) for name in file.files}
+    except Exception as error:  # a damaged archive can fail in any way
         raise ValueError(f"{path} is damaged or not an .npz file of plain arrays: {error}") from None
 
 
@@ -58,13 +69,29 @@ def _checked(path: Path, x_name: str, x: Any, y_name: str, y: Any) -> Split:
         )
     if y.min() < 0:
         raise ValueError(f"{path}: {y_name} holds the label {y.min()}, and classes count from 0")
-    return _as_images(x), y.astype(np.int64)
+    if y.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{path}: {y_name} holds the label {y.max()}, which is no number of a class")
+    if x.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: {x_name} must hold numbers, got {x.dtype}")
+    if 0 in x.shape:
+        raise ValueError(f"{path}: {x_name} has no features: its shape is {x.shape}")
+    return _as_input(x), y.astype(np.int64)
 
 
-def _as_images(x: Any) -> Any:
-    """Bytes that look like images, channels first; anything else as it is."""
+def _check_labels(path: Path, y: np.ndarray[Any, Any]) -> None:
+    # A model has an output for each class: one stray label would ask for a model of any size.
+    largest = int(y.max())
+    if largest >= len(y):
+        raise ValueError(
+            f"{path}: the label {largest} asks for {largest + 1} classes, more than its {len(y)} samples: "
+            "number the classes from 0 on"
+        )
+
+
+def _as_input(x: Any) -> Any:
+    """Bytes that look like images, channels first; anything else as floats."""
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
-        return x
+        return x if x.dtype.kind == "f" else x.astype(np.float32)
     if x.ndim == 3:
         return x[:, None]
     channels_last = x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4)

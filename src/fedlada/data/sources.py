@@ -19,7 +19,7 @@ from fedlada.data.images import Bytes, Images, channel_statistics
 from fedlada.data.npz import load_npz
 from fedlada.data.text import NUM_CHARACTERS, WINDOW, load_docstrings
 from fedlada.randomness import Ints
-from fedlada.validation import one_of
+from fedlada.validation import count, one_of
 
 AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
 """How often an image is cropped at random; both kinds also flip every second one."""
@@ -157,6 +157,8 @@ def load_dataset(
     """A data set by the name that `--dataset` takes: `train` and `test` go into `simulate` as they are."""
     one_of("dataset", name, tuple(DATASETS))
     one_of("augment", augment, tuple(AUGMENTATIONS))
+    if image_size is not None:
+        count("image_size", image_size)
     if image_size is not None and name != "folder":
         raise ValueError(f"image_size is for image folders; the images of {name} have their own size")
     place = None if data_dir is None else Path(data_dir)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
+from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
 from fedlada.engines.tally import Answer
 from fedlada.evaluation import Loss, Metric, evaluate
@@ -60,10 +61,13 @@ class SequentialEngine(Engine):
         return model_with(self.template, params)
 
     def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), self._kernels():
+        with self._own_random_numbers(), same_bits_every_time(self.device), self._kernels():
             for work in plan.assignments:
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
                 yield self.train_client(broadcast, memory, work, lr=plan.lr)
+
+    def _own_random_numbers(self) -> AbstractContextManager[None]:
+        return torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else [])
 
     def _kernels(self) -> AbstractContextManager[None]:
         return fast_cpu_kernels(self.device, self.flat.vector.numel())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
 from fedlada.engines.stacking.choice import choose_network
 from fedlada.engines.stacking.evaluate import GraphedEvaluation
@@ -108,9 +109,10 @@ class StackedEngine(Engine):
             per_client = num_bytes(self.method.init_kept(broadcast.params))
             self.memories.plan(per_client, len(kept) + len(plan.assignments))
         places = self._places(plan.assignments)
-        for work in _chunks(plan.assignments, places):
-            memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
-            yield from self._run_stack(places, broadcast, work, memories, plan.lr)
+        with same_bits_every_time(self.device):
+            for work in _chunks(plan.assignments, places):
+                memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
+                yield from self._run_stack(places, broadcast, work, memories, plan.lr)
         self.memories.wait()
 
     def outward(self, upload: Upload) -> Upload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
@@ -49,23 +50,26 @@ class StoredRun:
 
 
 def open_run(
-    path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None, *, data_dir: str | None = None
+    path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None, *, source: Source | None = None
 ) -> StoredRun:
     """Open a run's folder; `model` is needed only for runs that were made from Python with a model of their own.
 
-    `data_dir` says where the data set lies, if no longer where it was.
+    `source` is the data it was trained on, where they are at hand: a model is made to their shape.
     """
     folder = Path(path)
     config = read_config(folder)
-    if data_dir is not None:
-        config["data_dir"] = data_dir
     if model is None:
-        if "dataset" not in config:
-            raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
-        experiment = Experiment.from_json(config)
-        model = experiment.build_model(experiment.load_data())
+        experiment = stored_experiment(folder, config)
+        model = experiment.build_model(source or replace(experiment, augment="none").load_data())
     network = copy.deepcopy(model) if isinstance(model, nn.Module) else _quietly(model)
     return StoredRun(folder, config, History(read_rows(folder / "metrics.jsonl")), _trained(folder, network))
+
+
+def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
+    """The experiment of a run's configuration, or a sentence where the command line did not make it."""
+    if "dataset" not in config:
+        raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
+    return Experiment.from_json(config)
 
 
 def _quietly(factory: Callable[[], nn.Module]) -> nn.Module:
@@ -79,7 +83,8 @@ def _trained(folder: Path, network: nn.Module) -> nn.Module:
         try:
             network.load_state_dict(load_file(final))
         except (RuntimeError, SafetensorError) as error:
-            raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[0]}") from None
+            # The first line of torch's own says only that something is wrong.
+            raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[-1].strip()}") from None
         return network
     checkpoints = Checkpoints(folder / "checkpoints")
     for round in checkpoints.rounds():

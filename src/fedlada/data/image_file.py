@@ -1,0 +1,101 @@
+"""One image file, decoded by Pillow; whatever is wrong with it becomes a sentence with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlada.data.images import Bytes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+GREY = ("1", "L", "LA", "La")
+REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
+"""Pillow's modes without a range that could be brought to bytes; it would cut them off at 255."""
+
+
+def read_image(file: str, shape: tuple[int, ...], image_size: int | None = None) -> Bytes:
+    """One image as bytes `[C, H, W]`, as viewers show it; greyscale becomes colour where colour is wanted."""
+    with _opened(file) as image:
+        plain = _bytes(file, _upright(image), "L" if shape[0] == 1 else "RGB")
+    if image_size is not None:
+        plain = _scaled(plain, image_size)
+    if plain.size != (shape[2], shape[1]):
+        raise ValueError(
+            f"{file} has {plain.size[0]}x{plain.size[1]} pixels where {shape[2]}x{shape[1]} are expected: "
+            "give image_size (--image-size) to bring an image folder to one size"
+        )
+    pixels: Any = np.asarray(plain, dtype=np.uint8)
+    return pixels[None] if shape[0] == 1 else np.moveaxis(pixels, 2, 0)
+
+
+def upright_size(file: str) -> tuple[int, int]:
+    """Width and height, as viewers show it."""
+    with _opened(file) as image:
+        return _upright(image).size
+
+
+def is_grey(file: str) -> bool:
+    """Whether it has no colours, by its header alone."""
+    with _opened(file) as image:
+        return image.mode in GREY or _has_16_bits(image)
+
+
+class Unfit(ValueError):
+    """A sentence of ours, not one of Pillow's."""
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[Image]:
+    """The open file; Pillow's plugins raise anything at all, and nothing of it names the file."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ModuleNotFoundError("image files need pillow: pip install 'fedlada[images]'") from None
+    try:
+        image = Image.open(file)
+    except Exception as error:
+        raise ValueError(f"{file} is not an image that can be read: {error}") from None
+    with image:
+        try:
+            yield image
+        except Unfit:
+            raise
+        except Exception as error:
+            raise ValueError(f"{file} is damaged: {error}") from None
+
+
+def _upright(image: Image) -> Image:
+    """Turned as its EXIF data say, which is how a camera marks a picture taken sideways."""
+    from PIL import ImageOps
+
+    ImageOps.exif_transpose(image, in_place=True)
+    return image
+
+
+def _bytes(file: str, image: Image, mode: str) -> Image:
+    import PIL.Image
+
+    if _has_16_bits(image):
+        image = PIL.Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    elif image.mode in REFUSED:
+        raise Unfit(f"{file} holds {REFUSED[image.mode]} (Pillow's mode {image.mode}): save it with 8 or 16 bits")
+    # An alpha channel is left out: a transparent pixel counts with the colour that is stored for it.
+    return image.convert(mode)
+
+
+def _has_16_bits(image: Image) -> bool:
+    """Grey values up to 65535; older versions of Pillow open a PNG with such values as 32 bits."""
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
+
+
+def _scaled(image: Image, size: int) -> Image:
+    """The shorter side scaled to `size`, then the middle."""
+    factor = size / min(image.size)
+    width, height = (max(size, round(side * factor)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.resize((width, height)).crop((left, top, left + size, top + size))

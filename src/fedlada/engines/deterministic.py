@@ -1,0 +1,22 @@
+"""The same bits from the same work on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def same_bits_every_time(device: torch.device) -> Iterator[None]:
+    """Keeps cuDNN to algorithms that add in one order; our own kernels know no other."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
