@@ -22,6 +22,7 @@ from fedlada.plan import Assignment
 SETTINGS = [
     "--num-clients", 8, "--cohort-size", 5, "--local-epochs", 1, "--size-spread", 0.7, "--dropout", 0.2, "--dtype",
     "float64", "--model", "mlp", "--seed", 3, "--checkpoint-every", 2,
+    "--device", "cpu",
 ]  # fmt: skip
 
 

@@ -75,6 +75,7 @@ class Stack:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):  # what is compiled or tuned at its first use is so before the capture
+                self.step_number.zero_()  # a client may have no second step
                 self.step(masked=masked)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
