@@ -64,6 +64,8 @@ class Federation:
     def simulation(self, method: str, *, engine: type = StackedEngine, model: object = None, **options) -> Simulation:
         torch.manual_seed(0)
         rule, lr = METHODS[method]
+        if engine is StackedEngine:
+            options["cohort_size"] = self.cohort
         made = engine(model or models.resnet18_gn(self.classes), rule, self.samples, None, device=GPU, **options)
         plan = Plan(
             clients=self.clients,

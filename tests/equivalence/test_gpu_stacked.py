@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
 
+CNN = partial(cnn_gn, input_shape=(3, 32, 32))
+
+
 def images(num=200, size=32, num_classes=5):
     random = np.random.default_rng(0)
     x = random.integers(0, 256, (num, 3, size, size), dtype=np.uint8)
@@ -32,7 +37,7 @@ def simulation(engine, method="fedlada", model=None, dtype=torch.float32, device
     torch.manual_seed(0)
     data = images()
     made = engine(
-        model or resnet18_gn(5), METHODS[method].method(), as_samples(data, device, dtype), None, device=device,
+        (model or resnet18_gn)(5), METHODS[method].method(), as_samples(data, device, dtype), None, device=device,
         dtype=dtype, **options,
     )  # fmt: skip
     plan = Plan(
@@ -55,9 +60,9 @@ def relative_error(found, exact):
     return float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact))
 
 
-# Relative error of the server's movement after two rounds, in the norm, against float64; on an H200 the errors
-# measured were 0.010 (bf16), 0.0012 (tf32) and 1.4e-06 (float32) for the CNN with FedAvg.
-BOUNDS = {"bf16": 0.1, "tf32": 0.02, "float32": 1e-4}
+# Relative error of the server's movement after two rounds, in the norm, against float64; measured on an H200 with the
+# CNN and SCAFFOLD: 0.0085 (bf16), 0.0025 (tf32), 1.2e-05 (float32).
+BOUNDS = {"bf16": 0.05, "tf32": 0.02, "float32": 1e-4}
 
 
 @pytest.mark.parametrize("compiles", [True, False])
@@ -65,8 +70,8 @@ BOUNDS = {"bf16": 0.1, "tf32": 0.02, "float32": 1e-4}
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_precisions(method, precision, compiles):
     steps = None if compiles else 1
-    exact = simulation(SequentialEngine, method, cnn_gn(5, input_shape=(3, 32, 32)), torch.float64)
-    fast = simulation(StackedEngine, method, cnn_gn(5, input_shape=(3, 32, 32)), precision=precision, num_steps=steps)
+    exact = simulation(SequentialEngine, method, CNN, torch.float64)
+    fast = simulation(StackedEngine, method, CNN, precision=precision, num_steps=steps)
     error = relative_error(run(fast, 2), run(exact, 2))
     print(method, precision, compiles, error)
     assert error < BOUNDS[precision]
@@ -76,7 +81,7 @@ def test_precisions(method, precision, compiles):
 def test_every_method_in_float32(name):
     """Compiled kernels, graphs and all: one round of the CNN is the sequential one's to float32's rounding."""
     pair = [
-        simulation(engine, name, cnn_gn(5, input_shape=(3, 32, 32)), **more)
+        simulation(engine, name, CNN, **more)
         for engine, more in ((SequentialEngine, {"dtype": torch.float64}), (StackedEngine, {"precision": "float32"}))
     ]
     error = relative_error(run(pair[1], 1), run(pair[0], 1))
@@ -87,7 +92,7 @@ def test_every_method_in_float32(name):
 @pytest.mark.parametrize("compiles", [True, False])
 @pytest.mark.parametrize(
     "model",
-    [resnet18_gn(5), resnet18_gn(5, stem="cifar"), lenet(5), cnn_gn(5, input_shape=(3, 32, 32))],
+    [resnet18_gn, partial(resnet18_gn, stem="cifar"), lenet, CNN],
     ids=["resnet", "resnet, 3x3 stem", "lenet", "cnn"],
 )
 def test_twice_the_same_bits(model, compiles):

@@ -189,7 +189,7 @@ def test_drift_is_the_papers_consistency():
             return {}, step.kept
 
     method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
-    simulated = run(method=method, partition=UNEQUAL, rounds=1)
+    simulated = run(method=method, partition=UNEQUAL, rounds=1, engine="sequential")  # one delta a client
     start = torch.cat([p.detach().reshape(-1) for p in small_net().parameters()])
     drift = np.mean([float(((start - delta) - simulated.server.params.cpu()).square().sum()) for delta in uploads])
     assert simulated.history[0]["drift"] == pytest.approx(drift, rel=1e-4)
@@ -199,14 +199,14 @@ def test_drift_is_the_papers_consistency():
 
 
 class Poisoned(nn.Module):
-    """Gives NaN whenever a batch holds the marked sample."""
+    """Gives NaN for the marked sample."""
 
     def __init__(self):
         super().__init__()
         self.inner = small_net()
 
     def forward(self, x):
-        return self.inner(x) * torch.where((x[:, 0] == 77).any(), torch.nan, 1.0)
+        return self.inner(x) * torch.where(x[:, :1] == 77, torch.nan, 1.0)
 
 
 def poisoned_data(rows):
@@ -439,7 +439,7 @@ class Labelled(TensorDataset):
         ({"stop_at_accuracy": 90}, r"stop_at_accuracy must be in \[0, 1\], got 90"),
         ({"cohorts": Scheduled([[0], [99]])}, "the cohort of round 2 names clients outside"),
         ({"seed": None}, "seed must be a whole number, got None"),
-        ({"engine": "warp"}, "engine must be one of auto, sequential, got 'warp'"),
+        ({"engine": "warp"}, "engine must be one of auto, sequential, stacked, got 'warp'"),
         ({"model": lambda: 1 / 0}, "the model could not be made: division by zero"),
     ],
 )

@@ -15,9 +15,9 @@ SOURCE = TESTS.parent / "src" / "fedlada"
 
 ENGINE_FAULTS: dict[str, tuple[str, str, str]] = {
     "engine: steps not weighted": (
-        "engines/sequential.py",
-        'sums["steps"] += work.weight * work.num_steps',
-        'sums["steps"] += sum(a.weight for a in plan.assignments) / len(plan.assignments) * work.num_steps',
+        "engines/tally.py",
+        "self.steps / total",
+        "self.steps / sum(w * w for w in self.weights)",
     ),
     "engine: K of the first client": (
         "engines/sequential.py",
@@ -32,9 +32,9 @@ ENGINE_FAULTS: dict[str, tuple[str, str, str]] = {
     ),
     "engine: memory not kept": ("simulation.py", "self.kept.update(result.kept)", "pass"),
     "engine: uploads all weigh the same": (
-        "engines/sequential.py",
-        "weights.append(work.weight)",
-        "weights.append(1.0)",
+        "engines/tally.py",
+        "self.weights.append(weight)",
+        "self.weights.append(1.0)",
     ),
     "simulation: participation by number": (
         "simulation.py",

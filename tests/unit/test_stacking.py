@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlada import recipes
-from fedlada.engines.stacking.kernels import ConvShape, TorchKernels
+from fedlada.engines.stacking.kernels import Affine, ConvShape, NormShape, TorchKernels
 from fedlada.engines.stacking.layout import Layout
 from fedlada.engines.stacking.memory import Memories, bytes_per_client, places_that_fit
 from fedlada.models import cnn_gn, resnet18_gn
@@ -134,21 +134,18 @@ def test_group_norm_kernels(channels, size, groups, add, relu):
     plain, fast = TorchKernels(), triton_kernels.TritonKernels("ieee")
     x = last(torch.randn(6, channels, size, size, device=DEVICE) + 3)
     shortcut = torch.randn_like(x) if add else None
-    weight, bias = rows(2, channels), rows(2, channels)
-    exact = (one.double() for one in (x, weight, bias))
-    expected, saved = plain.group_norm(*exact, groups, 1e-5, None if shortcut is None else shortcut.double(), relu)
-    y, fast_saved = fast.group_norm(x, weight, bias, groups, 1e-5, shortcut, relu)
+    shape = NormShape(groups, 1e-5, add, relu)
+    affine = Affine(*(rows(2, channels) for _ in range(4)))
+    exact = Affine(*(one.double() for one in affine))
+    expected, saved = plain.group_norm(x.double(), None if shortcut is None else shortcut.double(), exact, shape)
+    y, fast_saved = fast.group_norm(x, shortcut, affine, shape)
     close(y, expected)
     dy = torch.randn_like(x)
-    found, wanted = ([torch.zeros(2, channels, device=DEVICE) for _ in range(2)] for _ in range(2))
-    wanted = [one.double() for one in wanted]
-    dx, d_add = fast.group_norm_grad(dy, x, y, weight, fast_saved, *found, groups, relu, add)
-    exact_dx, exact_add = plain.group_norm_grad(
-        dy.double(), x.double(), expected, weight.double(), saved, *wanted, groups, relu, add
-    )
+    dx, d_add = fast.group_norm_grad(dy, x, y, fast_saved, affine, shape)
+    exact_dx, exact_add = plain.group_norm_grad(dy.double(), x.double(), expected, saved, exact, shape)
     close(dx, exact_dx)
-    for one, other in zip(found, wanted, strict=True):
-        close(one, other)
+    close(affine.weight_grad, exact.weight_grad)
+    close(affine.bias_grad, exact.bias_grad)
     if add:
         close(d_add, exact_add)
 

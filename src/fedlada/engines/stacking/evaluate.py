@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples
+from fedlada.engines.stacking.capture import captured
 from fedlada.evaluation import Loss, are_classes
 
 BATCH = 1000
@@ -37,8 +38,7 @@ class GraphedEvaluation:
 
     def _run(self) -> None:
         if self.graph is None:
-            self._capture()
-        assert self.graph is not None
+            self.graph = captured(lambda: self._add(self.rows), lambda: self._add(self.rows))
         self.total.zero_()
         self.correct.zero_()
         size = len(self.rows)
@@ -49,16 +49,6 @@ class GraphedEvaluation:
         if rest:
             end = len(self.samples)
             self._add(torch.arange(end - rest, end, device=self.rows.device))
-
-    def _capture(self) -> None:
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._add(self.rows)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self._add(self.rows)
 
     def _add(self, rows: Tensor) -> None:
         x, y = self.samples.take(rows)

@@ -6,8 +6,9 @@ Activations of all clients lie in one batch `[C * B, ...]`, client after client,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +25,26 @@ class ConvShape:
     groups: int
 
 
+@dataclass(frozen=True)
+class NormShape:
+    """What a GroupNorm does besides its parameters."""
+
+    groups: int
+    eps: float
+    adds: bool
+    """Whether a shortcut is added."""
+    relu: bool
+
+
+class Affine(NamedTuple):
+    """Each client's scale and shift `[C, channels]`, and where their gradients go."""
+
+    weight: Tensor
+    bias: Tensor
+    weight_grad: Tensor
+    bias_grad: Tensor
+
+
 class Kernels(Protocol):
     """The operations that are worth a kernel of their own."""
 
@@ -37,24 +58,14 @@ class Kernels(Protocol):
         """The gradient of each client's weights, written into `grad`."""
 
     def group_norm(
-        self, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, add: Tensor | None, relu: bool
+        self, x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """relu(norm(x) * weight + bias + add), and what its gradient needs."""
 
     def group_norm_grad(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor,
-        saved: tuple[Tensor, ...],
-        weight_grad: Tensor,
-        bias_grad: Tensor,
-        groups: int,
-        relu: bool,
-        need_add: bool,
+        self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
-        """The gradients of x and of what was added; those of the affine part are written."""
+        """The gradients of x and of what was added; those of scale and shift are written."""
 
 
 class TorchKernels:
@@ -93,41 +104,32 @@ class TorchKernels:
         return dx, dw
 
     def group_norm(
-        self, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, add: Tensor | None, relu: bool
+        self, x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         samples, channels = x.shape[:2]
         normed, mean, rstd = torch.native_group_norm(
-            x.contiguous(), None, None, samples, channels, x[0, 0].numel(), groups, eps
+            x.contiguous(), None, None, samples, channels, x[0, 0].numel(), shape.groups, shape.eps
         )
-        y = normed * _per_sample(weight, x) + _per_sample(bias, x)
+        y = normed * _per_sample(affine.weight, x) + _per_sample(affine.bias, x)
         if add is not None:
             y = y + add
-        return (F.relu(y) if relu else y), (normed, mean, rstd)
+        return (F.relu(y) if shape.relu else y), (normed, mean, rstd)
 
     def group_norm_grad(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor,
-        saved: tuple[Tensor, ...],
-        weight_grad: Tensor,
-        bias_grad: Tensor,
-        groups: int,
-        relu: bool,
-        need_add: bool,
+        self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
         normed, mean, rstd = saved
-        if relu:
+        if shape.relu:
             dy = torch.where(y > 0, dy, torch.zeros_like(dy))
-        weight_grad.copy_(_per_client(dy * normed, len(weight)))
-        bias_grad.copy_(_per_client(dy, len(weight)))
+        clients = len(affine.weight)
+        affine.weight_grad.copy_(_per_client(dy * normed, clients))
+        affine.bias_grad.copy_(_per_client(dy, clients))
         samples, channels = x.shape[:2]
         dx, _, _ = torch.ops.aten.native_group_norm_backward(
-            (dy * _per_sample(weight, x)).contiguous(), x.contiguous(), mean, rstd, None, samples, channels,
-            x[0, 0].numel(), groups, (True, False, False),
+            (dy * _per_sample(affine.weight, x)).contiguous(), x.contiguous(), mean, rstd, None, samples, channels,
+            x[0, 0].numel(), shape.groups, (True, False, False),
         )  # fmt: skip
-        return dx, (dy if need_add else None)
+        return dx, (dy if shape.adds else None)
 
 
 def by_client(x: Tensor, clients: int) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedlada.engines.stacking.kernels import ConvShape, Kernels, by_client
+from fedlada.engines.stacking.kernels import Affine, ConvShape, Kernels, NormShape, by_client
 from fedlada.engines.stacking.layout import Layout
 from fedlada.layers import GroupNorm
 
@@ -222,20 +222,19 @@ class StackedGroupNorm(StackedLayer):
         return super().forward(x, add)
 
     def run(self, x: Tensor, add: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        weight, bias = self.weight(), self.weight("bias")
-        assert weight is not None
-        assert bias is not None
-        self.has_add = add is not None
-        y, saved = self.bank.kernels.group_norm(x, weight, bias, self.num_groups, self.eps, add, self.relu)
+        self.shape = NormShape(self.num_groups, self.eps, add is not None, self.relu)
+        y, saved = self.bank.kernels.group_norm(x, add, self._affine(), self.shape)
         return y, (x, y, *saved)
 
     def run_back(self, dy: Tensor, saved: tuple[Tensor, ...], need_input: bool) -> tuple[Tensor | None, Tensor | None]:
         x, y, *rest = saved
-        weight = self.weight()
+        return self.bank.kernels.group_norm_grad(dy, x, y, rest, self._affine(), self.shape)
+
+    def _affine(self) -> Affine:
+        weight, bias = self.weight(), self.weight("bias")
         assert weight is not None
-        return self.bank.kernels.group_norm_grad(
-            dy, x, y, weight, tuple(rest), self.grad(), self.grad("bias"), self.num_groups, self.relu, self.has_add
-        )
+        assert bias is not None
+        return Affine(weight, bias, self.grad(), self.grad("bias"))
 
 
 STACKED: dict[type[nn.Module], type[StackedLayer]] = {

@@ -25,7 +25,9 @@ def resolve_precision(precision: str, like: Tensor, *, compiles: bool) -> tuple[
     if not like.is_cuda or like.dtype == torch.float64:
         return like.dtype, TorchKernels()
     compute = torch.bfloat16 if precision in ("auto", "bf16") else torch.float32
-    if not compiles or importlib.util.find_spec("triton") is None:
+    # cuDNN shortens float32 factors unless a user forbids it, so exact products need our kernels in any case.
+    wanted = compiles or precision == "float32"
+    if not wanted or importlib.util.find_spec("triton") is None:
         return compute, TorchKernels()
     from fedlada.engines.stacking.triton_kernels import TritonKernels  # needs a GPU's torch
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.stacking.capture import captured
 from fedlada.engines.stacking.feed import Feed, fetch_batch
 from fedlada.engines.stacking.memory import Memories
 from fedlada.engines.stacking.networks import Network
@@ -70,18 +71,11 @@ class Stack:
             self.graphs[feed.is_even].replay()
 
     def _captured(self, *, masked: bool) -> torch.cuda.CUDAGraph:
-        """One step as a graph: its kernels start without the host, which would be slower than they are."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # what is compiled or tuned at its first use is so before the capture
-                self.step_number.zero_()  # a client may have no second step
-                self.step(masked=masked)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        def first_step() -> None:
+            self.step_number.zero_()  # a client may have no second step
             self.step(masked=masked)
-        return graph
+
+        return captured(lambda: self.step(masked=masked), first_step, repeats=2)
 
     def start(self, broadcast: Broadcast, kept: Sequence[Kept], feed: Feed, lr: float) -> None:
         """Every client begins its round."""
@@ -200,7 +194,9 @@ def compiled(update: Update) -> Update:
     def tried(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
         nonlocal fast
         try:
-            fast(local, grads, weights, active)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's own affairs
+                fast(local, grads, weights, active)
         except TorchDynamoException as error:
             warnings.warn(f"the update could not be compiled and runs as it is: {error}", stacklevel=2)
             fast = update

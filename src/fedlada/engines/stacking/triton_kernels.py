@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from fedlada.engines.stacking import triton_conv, triton_norm
-from fedlada.engines.stacking.kernels import ConvShape, TorchKernels
+from fedlada.engines.stacking.kernels import Affine, ConvShape, NormShape, TorchKernels
 from fedlada.engines.stacking.triton_tiles import supports
 
 
@@ -37,28 +39,16 @@ class TritonKernels:
             triton_conv.weight_grad(dy, x, grad, shape, self.precision)
 
     def group_norm(
-        self, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, add: Tensor | None, relu: bool
+        self, x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """relu(norm(x) * weight + bias + add), and what its gradient needs."""
-        return triton_norm.forward(_last(x), weight, bias, groups, eps, None if add is None else _last(add), relu)
+        return triton_norm.forward(_last(x), None if add is None else _last(add), affine, shape)
 
     def group_norm_grad(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor,
-        saved: tuple[Tensor, ...],
-        weight_grad: Tensor,
-        bias_grad: Tensor,
-        groups: int,
-        relu: bool,
-        need_add: bool,
+        self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
-        """The gradients of x and of what was added; those of the affine part are written."""
-        return triton_norm.backward(
-            _last(dy), _last(x), y, weight, saved, weight_grad, bias_grad, groups, relu, need_add
-        )
+        """The gradients of x and of what was added; those of scale and shift are written."""
+        return triton_norm.backward(_last(dy), _last(x), y, saved, affine, shape)
 
 
 def _last(x: Tensor) -> Tensor:

@@ -5,10 +5,14 @@ x and y are `[N, places, channels]` in memory; scale and shift are `[C, channels
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from fedlada.engines.stacking.kernels import Affine, NormShape
 
 LARGEST_TILE = 4096
 
@@ -119,47 +123,36 @@ def _sum_samples(
     tl.store(by_shift + client * client_stride + c, shifts.to(by_shift.dtype.element_ty), mask=c < channels)
 
 
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, add: Tensor | None, relu: bool
-) -> tuple[Tensor, tuple[Tensor, ...]]:
+def forward(x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape) -> tuple[Tensor, tuple[Tensor, ...]]:
     """y, and the means and inverse deviations of all groups."""
     samples, channels = x.shape[:2]
-    places, each = x[0, 0].numel(), channels // groups
+    places, each = x[0, 0].numel(), channels // shape.groups
     y = torch.empty_like(x)
-    means, rstds = torch.empty((2, samples * groups), device=x.device, dtype=torch.float32)
-    _forward[(samples * groups,)](
-        x, add, y, weight, bias, means, rstds, places, channels, each, samples // len(weight), groups,
-        weight.stride(0), eps, ADD=add is not None, RELU=relu, **_tile(places, each),
+    means, rstds = torch.empty((2, samples * shape.groups), device=x.device, dtype=torch.float32)
+    _forward[(samples * shape.groups,)](
+        x, add, y, affine.weight, affine.bias, means, rstds, places, channels, each, samples // len(affine.weight),
+        shape.groups, affine.weight.stride(0), shape.eps, ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
     )  # fmt: skip
     return y, (means, rstds)
 
 
 def backward(
-    dy: Tensor,
-    x: Tensor,
-    y: Tensor,
-    weight: Tensor,
-    saved: tuple[Tensor, ...],
-    weight_grad: Tensor,
-    bias_grad: Tensor,
-    groups: int,
-    relu: bool,
-    need_add: bool,
+    dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
 ) -> tuple[Tensor, Tensor | None]:
     """dx and the gradient of what was added; those of scale and shift are written."""
     samples, channels = x.shape[:2]
-    places, each = x[0, 0].numel(), channels // groups
-    clients = len(weight)
+    places, each = x[0, 0].numel(), channels // shape.groups
+    clients = len(affine.weight)
     dx = torch.empty_like(x)
-    dadd = torch.empty_like(x) if need_add else None
+    dadd = torch.empty_like(x) if shape.adds else None
     parts = torch.empty((2, samples, channels), device=x.device, dtype=torch.float32)
-    _backward[(samples * groups,)](
-        dy, x, y, weight, *saved, dx, dadd, parts, places, channels, each, samples // clients, groups,
-        weight.stride(0), parts.stride(0), ADD=need_add, RELU=relu, **_tile(places, each),
+    _backward[(samples * shape.groups,)](
+        dy, x, y, affine.weight, *saved, dx, dadd, parts, places, channels, each, samples // clients, shape.groups,
+        affine.weight.stride(0), parts.stride(0), ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
     )  # fmt: skip
     _sum_samples[(clients, triton.cdiv(channels, 64))](
-        parts, weight_grad, bias_grad, channels, samples // clients, weight_grad.stride(0), parts.stride(0),
-        BS=64, BC=64, num_warps=4,
+        parts, affine.weight_grad, affine.bias_grad, channels, samples // clients, affine.weight_grad.stride(0),
+        parts.stride(0), BS=64, BC=64, num_warps=4,
     )  # fmt: skip
     return dx, dadd
 
