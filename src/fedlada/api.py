@@ -146,7 +146,7 @@ def simulate(
         precision=precision,
         num_steps=rounds * plan.largest_num_steps,
         short_batches=plan.has_short_batches,
-        cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) else None,
+        cohort_size=_usual_share(plan.cohorts),
     )
     if processes.num_processes() > 1:
         from fedlada.engines.distributed import DistributedEngine
@@ -177,6 +177,11 @@ def simulate(
         observers = [processes.SharedState(), *told, processes.SharedStop()]
     simulation.run(rounds, observers, folder=folder)
     return simulation.result()
+
+
+def _usual_share(cohorts: Cohorts) -> int | None:
+    """How many clients this process usually has in a round, where that is known."""
+    return cohorts.size if isinstance(cohorts, FixedSize) and processes.num_processes() == 1 else None
 
 
 def _folder(out: str | Path | RunFolder | None, checkpoint_every: int) -> RunFolder | None:

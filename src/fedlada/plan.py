@@ -81,6 +81,12 @@ class Plan:
         return float(sum(self.weight(client) for client in range(self.num_clients)))
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether rounds can be drawn ahead: a user's own schedule or cohorts may look at what has happened."""
+        parts = (self.schedule, self.cohorts, self.unreliable)
+        return all(type(part).__module__.startswith("fedlada.") for part in parts)
+
+    @property
     def largest_num_steps(self) -> int:
         """The most local steps that any client takes in a round."""
         return max(self.work.num_steps(len(own)) for own in self.clients)

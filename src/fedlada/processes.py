@@ -13,7 +13,8 @@ from fedlada.observers import Observer
 from fedlada.simulation import Simulation
 from fedlada.state import Kept, map_tensors, named_tensors
 
-TIMEOUT = timedelta(minutes=10)
+TIMEOUT = timedelta(hours=1)
+"""For one that waits while another evaluates or writes; a process that dies is noticed at once."""
 
 
 def num_processes() -> int:
@@ -28,7 +29,12 @@ def is_first() -> bool:
 
 def own_device(device: torch.device) -> torch.device:
     """This process's GPU, where one that is not numbered was asked for."""
-    if device.type != "cuda" or device.index is not None or num_processes() == 1:
+    if device.type != "cuda":
+        return device
+    if device.index is not None:
+        torch.cuda.set_device(device)
+        return device
+    if num_processes() == 1:
         return device
     place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     torch.cuda.set_device(place)

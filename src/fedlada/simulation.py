@@ -130,11 +130,11 @@ class Simulation:
     def _look_ahead(self) -> None:
         """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
         coming = self.round + 2
-        if coming in self._plans:
+        if coming in self._plans or not self.plan.is_fixed:
             return
         try:
             plan = self.plan.round(coming)
-        except ValueError:
+        except Exception:
             return  # said when that round is due, if it ever is
         self._plans = {coming: plan}
         self.engine.prepare(plan)

@@ -35,6 +35,10 @@ class DistributedEngine(Engine):
         self.method, self.loss, self.device = inner.method, inner.loss, inner.device
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
         self.why = f"{inner.why}; shared among {self.num_ranks} processes"
+        same: list[Any] = [None] * self.num_ranks
+        together(dist.all_gather_object, same, (type(inner).__name__, inner.data_digest()))
+        if len(set(same)) > 1:
+            raise ValueError(f"the processes of this run differ in their engine or their data: {sorted(set(same))}")
 
     def initial_params(self) -> Tensor:
         params = self.inner.initial_params()
@@ -48,10 +52,12 @@ class DistributedEngine(Engine):
         self.inner.check_test(samples)
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
-        # Everybody takes the first one's numbers: what follows from them must be the same everywhere.
-        measured = [self.inner.evaluate(params, samples, metrics) if self.rank == 0 else {}]
-        together(dist.broadcast_object_list, measured, src=0, device=self._object_device())
-        return measured[0]
+        # By everybody alone: a callback of the first process may evaluate too, and the others would not know.
+        return self.inner.evaluate(params, samples, metrics)
+
+    def prepare(self, plan: RoundPlan) -> None:
+        part = shares(plan.assignments, self.num_ranks)[self.rank]
+        self.inner.prepare(replace(plan, assignments=tuple(part)))
 
     def model(self, params: Tensor) -> nn.Module:
         return self.inner.model(params)
@@ -85,6 +91,7 @@ class DistributedEngine(Engine):
     def _own(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
         part = shares(plan.assignments, self.num_ranks)[self.rank]
         own = replace(plan, assignments=tuple(part))
+        self.inner.while_waiting = self.while_waiting
         for answer in self.inner.answers(broadcast, own, kept):
             # The next answer may overwrite this one's upload.
             yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self.ordered else answer
@@ -132,9 +139,6 @@ class DistributedEngine(Engine):
         for _, vector in named_tensors(kept):
             together(dist.broadcast, vector, src=rank)
         return kept
-
-    def _object_device(self) -> torch.device:
-        return self.device if self.device.type == "cuda" else torch.device("cpu")
 
 
 @dataclass(frozen=True)

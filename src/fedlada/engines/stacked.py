@@ -13,6 +13,7 @@ from fedlada.engines.engine import Engine
 from fedlada.engines.stacking.choice import choose_network
 from fedlada.engines.stacking.evaluate import GraphedEvaluation
 from fedlada.engines.stacking.feed import Feed
+from fedlada.engines.stacking.kernels import Kernels
 from fedlada.engines.stacking.memory import (
     Memories,
     activation_bytes,
@@ -20,7 +21,7 @@ from fedlada.engines.stacking.memory import (
     free_bytes,
     places_that_fit,
 )
-from fedlada.engines.stacking.networks import NotStackable
+from fedlada.engines.stacking.networks import Network, NotStackable
 from fedlada.engines.stacking.precision import resolve_precision
 from fedlada.engines.stacking.stack import Stack
 from fedlada.engines.tally import Answer
@@ -66,20 +67,33 @@ class StackedEngine(Engine):
         # so that a run repeats.
         self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
         self.compute, kernels = resolve_precision(precision, self.flat.vector, compiles=self.compiles)
-        self.network, takes_short_batches = choose_network(self.flat, self.samples, self.loss, self.compute, kernels)
+        self.network, takes_short_batches = self._choose(kernels)
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
         self.memories = Memories(self.network.layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
         self.batch_size = 0
         self.stacks: dict[tuple[int, int], Stack] = {}
-        self.feeds: dict[tuple[int, int], Feed] = {}
-        self.evaluations: dict[int, GraphedEvaluation] = {}
+        self.feeds: dict[tuple[int, int, int], Feed] = {}
+        self.evaluations: dict[Samples, GraphedEvaluation] = {}
         self.why = self._why()
+
+    def _choose(self, kernels: Kernels) -> tuple[Network, bool]:
+        """The stacked form in the precision asked for, or in the model's own where it does not run in that."""
+        own = self.flat.vector.dtype
+        try:
+            return choose_network(self.flat, self.samples, self.loss, self.compute, kernels)
+        except NotStackable:
+            if self.compute == own:
+                raise
+            self.compute = own
+            return choose_network(self.flat, self.samples, self.loss, own, kernels)
 
     def _why(self) -> str:
         numbers = str(self.compute).removeprefix("torch.")
         what = f"all clients at once on {self.device.type}, {self.network.form}, in {numbers}"
+        if self.network.passed_over:
+            what += f" (not layer by layer: {self.network.passed_over[0]})"
         if self.compiles:
             return f"{what}; kernels are compiled once for this machine, which can take half a minute"
         return what
@@ -96,10 +110,13 @@ class StackedEngine(Engine):
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)
         if metrics or self.device.type != "cuda" or not isinstance(samples, ArraySamples):
-            return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
-        if id(samples) not in self.evaluations:
-            self.evaluations[id(samples)] = GraphedEvaluation(self.flat.module, samples, self.loss)
-        return self.evaluations[id(samples)]()
+            measured = evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+        else:
+            if samples not in self.evaluations:
+                self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss)
+            measured = self.evaluations[samples]()
+        self.flat.train()  # frozen parts go back to where they were
+        return measured
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
@@ -120,11 +137,11 @@ class StackedEngine(Engine):
 
     def prepare(self, plan: RoundPlan) -> None:
         """Lay out a coming round's work while the GPU is busy with this one."""
-        if not plan.assignments or not self.batch_size:
-            return
-        places = self._places(plan.assignments)
+        places = min(self._rounded(len(plan.assignments)), self.max_places or len(plan.assignments))
+        if not any(known == places for known, _ in self.stacks):
+            return  # how many fit is found out when the memory of this round is free
         self.feeds = {
-            (work[0].seed, places): Feed.of(work, places, self.batch_size)
+            (work[0].seed, places, self.batch_size): Feed.of(work, places, self.batch_size)
             for work in _chunks(plan.assignments, places)
             if _largest_batch(work) <= self.batch_size
         }
@@ -134,7 +151,8 @@ class StackedEngine(Engine):
     ) -> Iterator[Answer]:
         """The local work of some clients."""
         stack = self._stack(places, work)
-        feed = self.feeds.pop((work[0].seed, places), None) or Feed.of(work, places, stack.batch_size)
+        key = (work[0].seed, places, stack.batch_size)
+        feed = self.feeds.pop(key, None) or Feed.of(work, places, stack.batch_size)
         stack.run(broadcast, kept, work, lr, feed)
         if self.while_waiting is not None:
             self.while_waiting()
@@ -152,7 +170,11 @@ class StackedEngine(Engine):
         self.batch_size = max(self.batch_size, _largest_batch(work))
         key = (places, self.batch_size)
         if key not in self.stacks:
-            self.stacks = {}  # another size: what the old one held is free first
+            per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
+            if 3 * places * per_client > free_bytes(self.device):
+                # There is no room for both sizes: what the old one held is free first.
+                self.stacks = {}
+                self.network.release()
             self.stacks[key] = Stack(
                 self.network,
                 self.method,
@@ -170,7 +192,7 @@ class StackedEngine(Engine):
         """How many clients to take at once: all, if the memory has room for them."""
         wanted = self._rounded(len(work))
         if self.max_places is not None:
-            return min(self.max_places, wanted)
+            return max(1, min(self.max_places, wanted))
         if not work or any(places == wanted for places, _ in self.stacks):
             return max(1, wanted)
         per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
@@ -186,7 +208,8 @@ class StackedEngine(Engine):
             return num_clients
         if self.cohort_size is not None and num_clients <= self.cohort_size:
             return self.cohort_size
-        return -(-num_clients // 4) * 4
+        step = 1 if num_clients <= 4 else 2 if num_clients <= 16 else 4
+        return -(-num_clients // step) * step
 
 
 def _chunks(work: Sequence[Assignment], places: int) -> Iterator[Sequence[Assignment]]:

@@ -14,6 +14,7 @@ from fedlada.engines.stacking.losses import client_losses
 from fedlada.engines.stacking.networks import LayeredNetwork, Network, NotStackable, VmappedNetwork
 from fedlada.evaluation import Loss
 from fedlada.flat import FlatModel, private_copy
+from fedlada.randomness import bits, permutation
 
 TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
 
@@ -36,11 +37,14 @@ def choose_network(
     for form in forms:
         try:
             trial.check(form(trial.flat.module, TorchKernels()), takes_short_batches)
-        except NotStackable as error:
-            reasons.append(str(error))
+            module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
+            trial.check_runs(form(module, TorchKernels()), compute)
+            network = form(module, kernels or TorchKernels())
+        except Exception as error:  # whatever a model does that no form foresaw
+            reasons.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
             continue
-        module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
-        return form(module, kernels or TorchKernels()), takes_short_batches
+        network.passed_over = reasons
+        return network, takes_short_batches
     raise NotStackable("; ".join(reasons))
 
 
@@ -49,20 +53,22 @@ class _Trial:
 
     def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
         self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
-        chosen = np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)
-        x, y = samples.batch(chosen)
+        # From all over the data: its first samples may be of one class.
+        spread = permutation(bits(0, "trial"), len(samples))
+        x, y = samples.batch(spread[np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)])
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise NotStackable("its inputs or targets are not one tensor each")
         self.x, self.y = (one.double() if one.is_floating_point() else one for one in (x, y))
         with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-            torch.manual_seed(1)
+            before = _generators(x.device)
             self.output = self._forward()
-            torch.manual_seed(2)
-            again = self._forward()
-        if not isinstance(self.output, Tensor) or len(self.output) != TRIAL_BATCH:
+            if any(not torch.equal(one, other) for one, other in zip(before, _generators(x.device), strict=True)):
+                raise NotStackable(
+                    "it draws random numbers in its forward pass (dropout), which each client draws alone"
+                )
+        is_rows = isinstance(self.output, Tensor) and self.output.ndim > 0 and len(self.output) == TRIAL_BATCH
+        if not is_rows:
             raise NotStackable("its output is not one tensor with a row for each sample")
-        if not torch.allclose(self.output, again, rtol=1e-3, atol=1e-5):
-            raise NotStackable("it draws random numbers in its forward pass (dropout), which each client draws alone")
 
     def _forward(self) -> Tensor:
         try:
@@ -94,6 +100,17 @@ class _Trial:
         if isinstance(network, LayeredNetwork) and any(layer.num_calls > 1 for layer in network.layers):
             raise NotStackable("a layer is used more than once")
 
+    def check_runs(self, network: Network, compute: torch.dtype) -> None:
+        """Refuse a form that does not run in the precision of the computation."""
+        layout = network.layout
+        rows, grads = (layout.rows(TRIAL_CLIENTS, self.flat.vector, compute) for _ in range(2))
+        rows.copy_(layout.inward(self.flat.vector).expand_as(rows))
+        network.bind(rows, grads)
+        x = self.x.to(compute) if self.x.is_floating_point() else self.x
+        y = self.y.to(torch.promote_types(compute, torch.float32)) if self.y.is_floating_point() else self.y
+        weights = torch.stack([_weights(TRIAL_BATCH, self.x.device)] * TRIAL_CLIENTS)
+        network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)))
+
     def _one_by_one(self, clients: list[Tensor], sizes: list[int]) -> tuple[Tensor, Tensor]:
         before = self.flat.vector.clone()
         losses, grads = [], []
@@ -105,6 +122,12 @@ class _Trial:
             grads.append(self.flat.gradient_of(loss))
         self.flat.load(before)
         return torch.stack(losses), torch.stack(grads)
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """The state of the generators that a model may draw from."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 def _weights(size: int, device: torch.device) -> Tensor:

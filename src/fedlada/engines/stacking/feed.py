@@ -21,7 +21,7 @@ class Feed:
     """For K steps of C clients with batches of at most B: sample numbers, random words, weights, steps of each."""
 
     rows: Array
-    """`[K, C, B]`; padding reads sample 0."""
+    """`[K, C, B]`; padding reads the client's own first sample, so that nobody sees another's."""
     draws: Array
     """`[K, C, B]`, 63 bits each."""
     weights: Array
@@ -41,6 +41,8 @@ class Feed:
         rows = np.zeros((steps, places, batch_size), dtype=np.int64)
         draws = np.zeros_like(rows)
         weights = np.zeros(rows.shape, dtype=np.float64)
+        for client in range(places):
+            rows[:, client] = work[min(client, len(work) - 1)].batches[0][0]
         for client, one in enumerate(work):
             for step, (batch, words) in enumerate(zip(one.batches, one.words, strict=True)):
                 rows[step, client, : len(batch)] = batch

@@ -81,7 +81,8 @@ class TorchKernels:
             shape.dilation,
             shape.groups * len(weight),
         )
-        return _behind(out, len(weight))
+        y = _behind(out, len(weight))
+        return y.clone() if y._is_view() else y
 
     def conv_input_grad(self, dy: Tensor, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         dx, _ = self._conv_grads(dy, x, weight, shape, (True, False))

@@ -101,7 +101,7 @@ class StackedConv2d(StackedLayer):
         assert weight is not None
         y = self.bank.kernels.conv(x, weight, self.shape)
         if bias is not None:
-            y = (by_client(y, len(bias)) + bias[:, None, :, None, None]).flatten(0, 1)
+            y = y + bias.repeat_interleave(len(y) // len(bias), dim=0)[:, :, None, None]
         return y, (x,)
 
     def run_back(self, dy: Tensor, saved: tuple[Tensor, ...], need_input: bool) -> tuple[Tensor | None, Tensor | None]:
@@ -127,7 +127,8 @@ class StackedLinear(StackedLayer):
         assert weight is not None
         own = x.reshape(len(weight), -1, x.shape[-1])
         y = torch.bmm(own, weight.mT) if bias is None else torch.baddbmm(bias[:, None], own, weight.mT)
-        return y.view(*x.shape[:-1], -1), (x,)
+        # Not a view, so that what follows may change it in place (ReLU often does).
+        return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], self.out_features)), (x,)
 
     def run_back(self, dy: Tensor, saved: tuple[Tensor, ...], need_input: bool) -> tuple[Tensor | None, Tensor | None]:
         (x,) = saved
@@ -155,7 +156,7 @@ class StackedLayerNorm(StackedLayer):
         normed, mean, rstd = torch.native_layer_norm(x, self.normalized_shape, None, None, self.eps)
         own = normed.reshape(len(weight), -1, *self.normalized_shape)
         y = own * weight[:, None] + (0 if bias is None else bias[:, None])
-        return y.view_as(x), (x, normed, mean, rstd)
+        return torch.ops.aten._unsafe_view(y, x.shape), (x, normed, mean, rstd)
 
     def run_back(self, dy: Tensor, saved: tuple[Tensor, ...], need_input: bool) -> tuple[Tensor | None, Tensor | None]:
         x, normed, mean, rstd = saved
@@ -222,9 +223,12 @@ class StackedGroupNorm(StackedLayer):
         return super().forward(x, add)
 
     def run(self, x: Tensor, add: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        if add is not None and add.shape != x.shape:
+            raise ValueError(f"a shortcut of shape {tuple(add.shape)} does not fit {tuple(x.shape)}")
         self.shape = NormShape(self.num_groups, self.eps, add is not None, self.relu)
         y, saved = self.bank.kernels.group_norm(x, add, self._affine(), self.shape)
-        return y, (x, y, *saved)
+        # Only ReLU's gradient looks at the output; else what follows may change it in place.
+        return y, (x, y if self.relu else x, *saved)
 
     def run_back(self, dy: Tensor, saved: tuple[Tensor, ...], need_input: bool) -> tuple[Tensor | None, Tensor | None]:
         x, y, *rest = saved

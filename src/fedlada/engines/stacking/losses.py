@@ -12,6 +12,9 @@ from torch.nn import functional as F
 from fedlada.engines.stacking.kernels import by_client
 from fedlada.evaluation import Loss
 
+IGNORED = -100
+"""The target that torch's cross-entropy leaves out unless told otherwise."""
+
 ClientLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Outputs and targets `[C * B, ...]` and the weight of each sample `[C, B]` (0 for padding) to losses `[C]`."""
 
@@ -22,16 +25,19 @@ def client_losses(loss: Loss, output: Tensor, y: Tensor) -> tuple[ClientLosses, 
     A loss that is the mean over its samples can be weighted sample by sample, so that clients with short batches fit
     beside others. Any other is computed on whole batches, which must then be of one size.
     """
-    if loss is F.cross_entropy or (isinstance(loss, nn.CrossEntropyLoss) and _is_plain(loss)):
-        smoothing = loss.label_smoothing if isinstance(loss, nn.CrossEntropyLoss) else 0.0
-        return _cross_entropy(smoothing), True
-    if _is_mean(loss, output, y):
-        return _per_sample(loss), True
-    return _per_batch(loss), False
+    if loss is F.cross_entropy:
+        return _cross_entropy(0.0), True
+    if isinstance(loss, nn.CrossEntropyLoss) and _is_plain_mean(loss):
+        return _cross_entropy(loss.label_smoothing), True
+    # torch's own losses say what they are; of any other a batch shows it.
+    is_mean = _is_plain_mean(loss) if isinstance(loss, nn.modules.loss._Loss) else _is_mean(loss, output, y)
+    return (_per_sample(loss), True) if is_mean else (_per_batch(loss), False)
 
 
-def _is_plain(loss: nn.CrossEntropyLoss) -> bool:
-    return loss.reduction == "mean" and loss.weight is None and loss.ignore_index == -100
+def _is_plain_mean(loss: nn.modules.loss._Loss) -> bool:
+    """Whether every sample counts the same: no weights of classes or positions, nothing ignored."""
+    weighted = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight"))
+    return loss.reduction == "mean" and not weighted and getattr(loss, "ignore_index", IGNORED) == IGNORED
 
 
 def _is_mean(loss: Loss, output: Tensor, y: Tensor) -> bool:
@@ -47,7 +53,11 @@ def _is_mean(loss: Loss, output: Tensor, y: Tensor) -> bool:
 def _cross_entropy(smoothing: float) -> ClientLosses:
     def losses(output: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         each = F.cross_entropy(output, y, reduction="none", label_smoothing=smoothing)
-        return (each.reshape(len(each), -1).mean(dim=1).view_as(weights) * weights).sum(dim=1)
+        counted = y != IGNORED if each.shape == y.shape else torch.ones_like(each, dtype=torch.bool)
+        taken = (weights > 0).flatten().view(-1, *([1] * (each.ndim - 1))) & counted
+        # The mean over what counts, as torch takes it: positions of a sample may be ignored.
+        sums = torch.where(taken, each, torch.zeros_like(each)).view(len(weights), -1).sum(dim=1)
+        return sums / taken.view(len(weights), -1).sum(dim=1).clamp(min=1)
 
     return losses
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from fedlada.state import Kept, map_tensors, named_tensors
 
 SHARE_FOR_STACK = 0.7
 """Of the free memory: the rest is for what the model needs in between, and for others."""
+UNKNOWN = 4 * 2**30
+"""Assumed free where the system does not say."""
 SHARE_FOR_MEMORIES = 0.25
 """Of a GPU's memory: clients' memories beyond it stay on the host."""
 
@@ -26,7 +28,11 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return UNKNOWN  # not Linux
 
 
 def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype) -> int:
@@ -53,10 +59,14 @@ def activation_bytes(flat: FlatModel, samples: Samples, batch_size: int) -> int:
 
     hooks = [module.register_forward_hook(count) for module in flat.module.modules()]
     x, _ = samples.batch(np.zeros(1, dtype=np.int64))
-    with torch.no_grad():
-        flat.module(x)
-    for hook in hooks:
-        hook.remove()
+    flat.module.eval()  # one sample is no batch, and must change nothing
+    try:
+        with torch.no_grad():
+            flat.module(x)
+    finally:
+        flat.train()
+        for hook in hooks:
+            hook.remove()
     # Containers count what is inside them once more, and gradients are as large as what they belong to.
     return 2 * total * batch_size
 

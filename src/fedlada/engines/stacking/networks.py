@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,10 +23,16 @@ class Network(ABC):
     layout: Layout
     form: str
     """In a few words, for the log."""
+    passed_over: Sequence[str] = ()
+    """Why forms that would be faster were not taken."""
 
     @abstractmethod
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         """Rows `[C, P]` in the precision of the computation."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of the rows."""
 
     @abstractmethod
     def backward(self, x: Any, y: Tensor, weights: Tensor) -> Tensor:
@@ -84,6 +91,9 @@ class LayeredNetwork(Network):
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         self.bank.bind(weights, grads)
 
+    def release(self) -> None:
+        self.bank.views = {}
+
     def backward(self, x: Any, y: Tensor, weights: Tensor) -> Tensor:
         losses = self.losses(_wide(self.module(x)), y, weights)
         torch.autograd.backward(losses.sum())
@@ -102,6 +112,9 @@ class VmappedNetwork(Network):
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         self.weights = {name: self.layout.view(weights, name) for name in self.layout.names}
         self.grads = {name: self.layout.view(grads, name) for name in self.layout.names}
+
+    def release(self) -> None:
+        self.weights, self.grads = {}, {}
 
     def backward(self, x: Any, y: Tensor, weights: Tensor) -> Tensor:
         def loss(parameters: dict[str, Tensor], x: Any, y: Tensor, weights: Tensor) -> Tensor:

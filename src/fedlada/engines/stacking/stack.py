@@ -65,7 +65,13 @@ class Stack:
                 self.step(masked=not feed.is_even, number=number, work=work)
             return
         if feed.is_even not in self.graphs:
-            self.graphs[feed.is_even] = self._captured(masked=not feed.is_even)
+            try:
+                self.graphs[feed.is_even] = self._captured(masked=not feed.is_even)
+            except RuntimeError as error:
+                self.uses_graphs = False
+                warnings.warn(f"a step cannot be captured as a graph and runs slower without: {error}", stacklevel=2)
+                self.run(broadcast, kept, work, lr, feed)
+                return
             self.start(broadcast, kept, feed, lr)  # the warm-up has moved everybody
         for _ in range(len(feed.rows)):
             self.graphs[feed.is_even].replay()
@@ -110,6 +116,7 @@ class Stack:
         for place, values in ((self.rows, feed.rows), (self.draws, feed.draws), (self.sample_weights, feed.weights)):
             place[: len(values)].copy_(torch.from_numpy(values))
         self.num_steps.copy_(torch.from_numpy(feed.num_steps))
+        assert feed.rows.shape[1:] == (self.places, self.batch_size)
         self.feed = feed
 
     def _allocate(self, fresh: Local) -> Local:
@@ -172,8 +179,12 @@ def method_update(method: FederatedMethod) -> Update:
         pairs = [(local.params, new.params)]
         for old, fresh in zip(local.states, new.states, strict=True):
             pairs += [(old[name], fresh[name]) for name in old]
-        # Those that have finished stay as they are.
-        values = [(place, value if active is None else torch.where(active, value, place)) for place, value in pairs]
+        # A state may be another's old value or the old parameters themselves: such is copied before it is overwritten.
+        kept = [any(value is other for other, _ in pairs) for _, value in pairs]
+        values = [
+            (place, (value.clone() if again else value) if active is None else torch.where(active, value, place))
+            for (place, value), again in zip(pairs, kept, strict=True)
+        ]  # those that have finished stay as they are
         if weights is not local.params:
             weights.copy_(values[0][1])
         for place, value in values:

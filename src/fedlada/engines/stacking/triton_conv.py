@@ -222,5 +222,9 @@ def weight_grad(
 
 
 def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:
-    memory = torch.empty((len(like), height, width, channels), device=like.device, dtype=like.dtype)
-    return memory.permute(0, 3, 1, 2)
+    return torch.empty(
+        (len(like), channels, height, width),
+        device=like.device,
+        dtype=like.dtype,
+        memory_format=torch.channels_last,
+    )

@@ -1,0 +1,246 @@
+"""Models, losses, methods and schedules that a stacked engine could get wrong without noticing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedlada
+from fedlada.data import Given, as_samples
+from fedlada.engines import StackedEngine, choose_engine
+from fedlada.engines.stacking.choice import choose_network
+from fedlada.engines.stacking.networks import LayeredNetwork, NotStackable
+from fedlada.flat import FlatModel
+from method_table import METHODS
+from tasks import blobs, small_net
+
+EVEN = Given(indices=[range(start, start + 24) for start in range(0, 120, 24)])
+
+
+def both(model, data, **options):
+    """The server's parameters by both engines."""
+    values = {"method": METHODS["fedavg"].method(), "partition": EVEN, "rounds": 3, "lr": 0.05, "batch_size": 8}
+    values |= {"dtype": torch.float64, "device": "cpu"} | options
+    sequential, stacked = (fedlada.simulate(model, data, engine=name, **values) for name in ("sequential", "stacked"))
+    torch.testing.assert_close(stacked.server.params, sequential.server.params, rtol=1e-10, atol=1e-10)
+    return sequential, stacked
+
+
+@dataclass(frozen=True)
+class RemembersParams(fedlada.LocalTransform):
+    """Its new state is the parameters before the step: the very tensor that is about to be overwritten."""
+
+    def begin(self, shared, like):
+        return {"last": torch.zeros_like(like)}
+
+    def apply(self, update, local, step):
+        return update + 0.1 * (step.params - local["last"]), {"last": step.params}
+
+
+@dataclass(frozen=True)
+class RemembersTwo(fedlada.LocalTransform):
+    """One state becomes the other."""
+
+    def begin(self, shared, like):
+        return {"now": torch.zeros_like(like), "before": torch.zeros_like(like)}
+
+    def apply(self, update, local, step):
+        return update + 0.3 * local["before"], {"now": update, "before": local["now"]}
+
+
+@pytest.mark.parametrize("transform", [RemembersParams(), RemembersTwo()])
+def test_states_that_are_old_values(transform):
+    method = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD(lr=1.0))
+    both(small_net(), blobs(), method=method, partition=EVEN)
+
+
+def test_losses_are_known_by_what_they_are_not_by_a_few_samples():
+    x, y = blobs()
+    order = np.argsort(y, kind="stable")  # the first samples are all of one class
+    x, y = x[order], y[order]
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]).double())
+    ignoring = nn.CrossEntropyLoss(ignore_index=2)
+    for loss in (weighted, ignoring):
+        both(small_net(), (x, y), loss=loss)  # batches of one size: computed batch by batch
+        with pytest.warns(UserWarning, match="its loss is not a mean over samples"):
+            both(small_net(), (x, y), loss=loss, batch_size=7)
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3 * 5)
+
+    def forward(self, x):
+        return self.inner(x).view(-1, 3, 5)
+
+
+def test_ignored_positions_do_not_count():
+    x, _ = blobs()
+    y = np.random.default_rng(0).integers(0, 3, (120, 5))
+    y[60:, 2:] = -100
+    both(Positions(), (x, y), batch_size=7)
+
+
+class DropsPath(nn.Module):
+    """Draws a number in each forward pass, and seldom does anything with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.inner(x) * (torch.rand(len(x), 1) > 0.001)
+
+
+def test_rare_random_numbers_are_noticed():
+    with pytest.warns(UserWarning, match="it draws random numbers in its forward pass"):
+        both(DropsPath(), blobs())
+
+
+def test_chunks_with_batches_of_different_widths():
+    x, y = blobs()
+    for sizes in ((3, 3, 10, 10), (1, 1, 10, 10)):
+        starts = np.cumsum([0, *sizes])
+        clients = [np.arange(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+        values = {"partition": Given(indices=clients), "batch_size": 5, "rounds": 3, "lr": 0.05, "method": "fedavg"}
+        whole = fedlada.simulate(small_net(), (x, y), engine="sequential", dtype=torch.float64, device="cpu", **values)
+        simulation = chunked(x, y, clients, places=2)
+        simulation.run(3)
+        torch.testing.assert_close(simulation.server.params, whole.server.params, rtol=1e-10, atol=1e-10)
+
+
+def chunked(x, y, clients, places):
+    from fedlada.cohorts import Everyone
+    from fedlada.data import LocalWork
+    from fedlada.plan import Plan
+    from fedlada.schedules import Constant
+    from fedlada.simulation import Simulation
+
+    cpu = torch.device("cpu")
+    engine = StackedEngine(
+        small_net(), fedlada.recipes.fedavg(), as_samples((x, y), cpu, torch.float64), None, device=cpu,
+        dtype=torch.float64, max_places=places,
+    )  # fmt: skip
+    work = LocalWork(batch_size=5, epochs=1)
+    return Simulation(engine, Plan(clients=clients, cohorts=Everyone(), work=work, schedule=Constant(0.05)))
+
+
+def test_schedules_that_look_at_what_happened_or_end():
+    x, y = blobs()
+    rates = {}
+    for engine in ("sequential", "stacked"):
+        state = {"lr": 0.1}
+
+        def halve(_simulation, _row, state=state):
+            state["lr"] /= 2
+
+        result = fedlada.simulate(
+            small_net(), (x, y), engine=engine, rounds=4, lr=lambda _, state=state: state["lr"], callbacks=[halve],
+            method="fedavg", device="cpu",
+        )  # fmt: skip
+        rates[engine] = result.history["lr"]
+    assert rates["stacked"] == rates["sequential"] == [0.1, 0.05, 0.025, 0.0125]
+    table = [0.1, 0.05]
+    both(small_net(), (x, y), rounds=2, lr=lambda round: table[round - 1])
+
+
+class WithFrozenNorm(nn.Module):
+    """A frozen, pretrained part with running statistics, in evaluation mode."""
+
+    def __init__(self, bare):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4).requires_grad_(False).eval()
+        self.inner = nn.Linear(4, 3)
+        self.scale = nn.Parameter(torch.ones(3)) if bare else None
+
+    def forward(self, x):
+        out = self.inner(self.norm(x))
+        return out if self.scale is None else out * self.scale
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_frozen_parts_stay_in_evaluation_mode_after_an_evaluation(bare):
+    x, y = blobs()
+    model = WithFrozenNorm(bare)
+    both(model, (x, y), test=(x, y))
+    assert (model.norm.running_mean == 0).all()
+
+
+def test_an_empty_cohort_in_chunks():
+    x, y = blobs()
+    simulation = chunked(x, y, [np.arange(10), np.arange(10, 20)], places=1)
+    from fedlada.cohorts import Unreliable
+
+    object.__setattr__(simulation.plan, "unreliable", Unreliable(dropout=1.0))
+    simulation.run(1)
+    assert simulation.history[0]["train_loss"] is None
+
+
+class Stubborn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def __copy__(self):
+        raise TypeError("not to be copied")
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_what_no_form_foresaw_runs_another_way():
+    both(Stubborn(), blobs())
+
+
+class Constant32(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.inner(x - torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+
+def test_a_model_that_does_not_run_in_bf16_is_noticed_at_once():
+    x, y = blobs()
+    cpu = torch.device("cpu")
+    flat = FlatModel(Constant32(), cpu)
+    samples = as_samples((x, y), cpu, torch.float32)
+    choose_network(flat, samples, nn.functional.cross_entropy, torch.float32)
+    with pytest.raises(NotStackable, match="dtype"):
+        choose_network(flat, samples, nn.functional.cross_entropy, torch.bfloat16)
+
+
+def test_relu_in_place_keeps_the_fast_form():
+    model = nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 1), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 1, bias=False),
+        nn.GroupNorm(2, 4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(inplace=True),
+        nn.LayerNorm(8), nn.ReLU(inplace=True), nn.Linear(8, 3),
+    )  # fmt: skip
+    both(model, blobs())
+    cpu = torch.device("cpu")
+    engine = choose_engine(
+        "stacked", model, METHODS["fedavg"].method(), as_samples(blobs(), cpu, torch.float32), None, device=cpu
+    )
+    assert isinstance(engine.network, LayeredNetwork)
+
+
+def test_the_log_says_why_the_fast_form_was_not_taken():
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 3))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    cpu = torch.device("cpu")
+    engine = choose_engine(
+        "stacked", Bare(), METHODS["fedavg"].method(), as_samples(blobs(), cpu, torch.float32), None, device=cpu
+    )
+    assert "not layer by layer: Bare has no stacked form" in engine.why
