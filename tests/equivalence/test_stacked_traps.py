@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def test_chunks_with_batches_of_different_widths():
     x, y = blobs()
     for sizes in ((3, 3, 10, 10), (1, 1, 10, 10)):
         starts = np.cumsum([0, *sizes])
-        clients = [np.arange(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+        clients = [np.arange(start, end) for start, end in pairwise(starts)]
         values = {"partition": Given(indices=clients), "batch_size": 5, "rounds": 3, "lr": 0.05, "method": "fedavg"}
         whole = fedlada.simulate(small_net(), (x, y), engine="sequential", dtype=torch.float64, device="cpu", **values)
         simulation = chunked(x, y, clients, places=2)
