@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedlada.history import History, Row
 from fedlada.observers import Observer
@@ -80,7 +81,8 @@ class SharedState(Observer):
             kept: Kept = map_tensors(lambda vector: vector.to(device).clone(), simulation.kept.get(client, fresh))
             for _, vector in named_tensors(kept):
                 together(dist.broadcast, vector, src=0)
-            simulation.kept[client] = kept
+            if not is_first():  # what the first one has, its folder knows as written
+                simulation.kept[client] = map_tensors(Tensor.cpu, kept)
 
 
 class SharedStop(Observer):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
+from fedlada.engines.stacked import StackedEngine
 from fedlada.engines.tally import Answer, CohortResult, Tally
 from fedlada.evaluation import Metric
 from fedlada.plan import Assignment, RoundPlan
@@ -108,7 +109,8 @@ class DistributedEngine(Engine):
         for vector in (numbers, *(vector for state in (upload, kept) for _, vector in named_tensors(state))):
             together(dist.broadcast, vector, src=rank)
         loss, square, finite = numbers.tolist()
-        return Answer(work, upload, kept if self.method.keeps_memory else Kept(()), loss, square, bool(finite))
+        memory = self._settled(kept) if self.method.keeps_memory else Kept(())
+        return Answer(work, upload, memory, loss, square, bool(finite))
 
     def _empty_upload(self, broadcast: Broadcast) -> Upload:
         """An upload of the right form, of zeros."""
@@ -138,7 +140,12 @@ class DistributedEngine(Engine):
         kept = map_tensors(lambda vector: vector.to(self.device).contiguous(), kept)
         for _, vector in named_tensors(kept):
             together(dist.broadcast, vector, src=rank)
-        return kept
+        return self._settled(kept)
+
+    def _settled(self, kept: Kept) -> Kept:
+        """On the host, where the engine of this process keeps its memories there."""
+        on_host = isinstance(self.inner, StackedEngine) and self.inner.memories.on_host
+        return map_tensors(Tensor.cpu, kept) if on_host else kept
 
 
 @dataclass(frozen=True)

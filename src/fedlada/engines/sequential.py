@@ -19,7 +19,7 @@ from fedlada.flat import FlatModel, model_with
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept, all_finite
+from fedlada.state import Broadcast, Kept, all_finite, map_tensors
 
 
 class SequentialEngine(Engine):
@@ -64,7 +64,8 @@ class SequentialEngine(Engine):
         with self._own_random_numbers(), same_bits_every_time(self.device), self._kernels():
             for work in plan.assignments:
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
-                yield self.train_client(broadcast, memory, work, lr=plan.lr)
+                here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed one comes from the host
+                yield self.train_client(broadcast, here, work, lr=plan.lr)
 
     def _own_random_numbers(self) -> AbstractContextManager[None]:
         return torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else [])

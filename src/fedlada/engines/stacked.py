@@ -137,7 +137,8 @@ class StackedEngine(Engine):
 
     def prepare(self, plan: RoundPlan) -> None:
         """Lay out a coming round's work while the GPU is busy with this one."""
-        places = min(self._rounded(len(plan.assignments)), self.max_places or len(plan.assignments))
+        wanted = self._rounded(len(plan.assignments))
+        places = min(wanted, self.max_places or wanted)
         if not any(known == places for known, _ in self.stacks):
             return  # how many fit is found out when the memory of this round is free
         self.feeds = {

@@ -94,14 +94,19 @@ class Checkpoints:
             left_behind.unlink()
 
     def load(self, round: int, like: Server, like_kept: Kept) -> Checkpoint:
-        """The state after that round, in the shape, precision and place of the given ones."""
+        """The state after that round, in the shape and precision of the given ones.
+
+        The server comes to the place of the given one; memories stay on the host, because those of all clients may be
+        more than a device holds, and engines take those they need.
+        """
         manifest = self._manifest(round)
         for file, expected in manifest["sha256"].items():
             self._check(file, expected)
+        on_host = map_tensors(Tensor.cpu, like_kept)
         state = Checkpoint(
             round=round,
             server=self._read(manifest["server"], like),
-            kept={int(client): self._read(file, like_kept) for client, file in manifest["kept"].items()},
+            kept={int(client): self._read(file, on_host) for client, file in manifest["kept"].items()},
         )
         self.written = {
             client: Written(weakref.ref(memory), file := manifest["kept"][str(client)], manifest["sha256"][file])
