@@ -221,23 +221,31 @@ def test_wrong_usage_in_a_process():
     assert fedlada("run", "--alpha", "2", code=2).stderr == "fedlada: alpha must be in (0, 1], got 2.0\n"
 
 
-def run_shortened(lines, folder):
+def run_shortened(lines, folder, start=fedlada):
     """Run documented lines in their order, with fewer steps and rounds: what matters is that each is right."""
     for line in lines:
         words = line.split("#")[0].split(" > ")[0].split()[1:]
         rounds = {"run": "6", "compare": "4", "resume": "8"}.get(words[0], "")
         words = [rounds if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
         quick = [one for pair in zip(QUICK[::2], QUICK[1::2], strict=True) for one in pair if pair[0] not in words]
-        fedlada(*words, *(quick if words[0] in ("run", "compare") else []), cwd=folder)
+        start(*words, *(quick if words[0] in ("run", "compare") else []), cwd=folder)
 
 
-def test_help_teaches_with_an_example_that_runs(tmp_path):
+def in_this_process(*words, cwd):
+    """A command without a new interpreter: what one checks of an example is that it is right."""
+    assert Path.cwd() == cwd
+    done = CliRunner().invoke(command_line, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+
+
+def test_help_teaches_with_an_example_that_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     lines = []
     for command in ("", "run", "resume", "compare", "evaluate", "methods", "data show", "completion"):
         text = CliRunner().invoke(command_line, [*command.split(), "--help"]).output
         lines += re.findall(r"^ +(fedlada .*)$", text, flags=re.MULTILINE)
     assert len(lines) >= 9
-    run_shortened(lines, tmp_path)
+    run_shortened(lines, tmp_path, start=in_this_process)
 
 
 def test_the_readmes_commands_run(tmp_path):
