@@ -93,9 +93,12 @@ class DistributedEngine(Engine):
         part = shares(plan.assignments, self.num_ranks)[self.rank]
         own = replace(plan, assignments=tuple(part))
         self.inner.while_waiting = self.while_waiting
-        for answer in self.inner.answers(broadcast, own, kept):
-            # The next answer may overwrite this one's upload.
-            yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self.ordered else answer
+        try:
+            for answer in self.inner.answers(broadcast, own, kept):
+                # The next answer may overwrite this one's upload.
+                yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self.ordered else answer
+        finally:
+            self.inner.while_waiting = None  # it holds the simulation, which holds this
 
     def _sent(self, work: Assignment, answer: Answer | None, rank: int, broadcast: Broadcast) -> Answer:
         """One client's answer, from the process that has it to all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -76,6 +77,7 @@ class StackedEngine(Engine):
         self.stacks: dict[tuple[int, int], Stack] = {}
         self.feeds: dict[tuple[int, int, int], Feed] = {}
         self.evaluations: dict[Samples, GraphedEvaluation] = {}
+        self.evaluates_by_graph = True
         self.why = self._why()
 
     def _choose(self, kernels: Kernels) -> tuple[Network, bool]:
@@ -109,14 +111,24 @@ class StackedEngine(Engine):
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)
-        if metrics or self.device.type != "cuda" or not isinstance(samples, ArraySamples):
+        measured = self._graphed(samples) if self.device.type == "cuda" and not metrics else None
+        if measured is None:
             measured = evaluate(self.flat.module, samples, self.loss, metrics=metrics)
-        else:
-            if samples not in self.evaluations:
-                self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss)
-            measured = self.evaluations[samples]()
         self.flat.train()  # frozen parts go back to where they were
         return measured
+
+    def _graphed(self, samples: Samples) -> dict[str, float] | None:
+        """The same by a graph; None where samples or model do not allow one."""
+        if not isinstance(samples, ArraySamples) or not self.evaluates_by_graph:
+            return None
+        if samples not in self.evaluations:
+            self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss)
+        try:
+            return self.evaluations[samples]()
+        except RuntimeError as error:
+            self.evaluates_by_graph = False
+            warnings.warn(f"the evaluation cannot be captured as a graph and runs without: {error}", stacklevel=3)
+            return None
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
@@ -173,9 +185,7 @@ class StackedEngine(Engine):
         if key not in self.stacks:
             per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
             if 3 * places * per_client > free_bytes(self.device):
-                # There is no room for both sizes: what the old one held is free first.
-                self.stacks = {}
-                self.network.release()
+                self._drop_stacks()  # there is no room for both sizes: what the old one held is free first
             self.stacks[key] = Stack(
                 self.network,
                 self.method,
@@ -199,9 +209,16 @@ class StackedEngine(Engine):
         per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
         activations = activation_bytes(self.flat, self.samples, max(self.batch_size, _largest_batch(work)))
         places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
+        if places < wanted and self.stacks:  # what stacks of other sizes hold is memory too
+            self._drop_stacks()
+            places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
         if places < wanted:
             self.max_places = places
         return places
+
+    def _drop_stacks(self) -> None:
+        self.stacks = {}
+        self.network.release()
 
     def _rounded(self, num_clients: int) -> int:
         """On a GPU another size is another graph, so places stay empty where sizes change from round to round."""
