@@ -20,6 +20,7 @@ from fedlada.engines.stacking.precision import PRECISIONS
 from fedlada.evaluation import Loss, Metric
 from fedlada.flat import trainable
 from fedlada.history import Result
+from fedlada.messages.spec import Messages, vectors
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, StopAt, as_observer
 from fedlada.plan import Plan
@@ -67,6 +68,7 @@ def simulate(
     engine: str = "auto",
     precision: str = "auto",
     ordered: bool = False,
+    messages: str = "float32",
     device: str | torch.device = "auto",
     dtype: torch.dtype | None = None,
 ) -> Result:
@@ -110,6 +112,8 @@ def simulate(
             stays in `dtype`; float64 is always exact.
         ordered: with several processes (torchrun), add the clients' uploads in their order, so that the result is that
             of one process to the bit.
+        messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
+            "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         device: "auto" takes a GPU where there is one.
         dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
     """
@@ -121,6 +125,7 @@ def simulate(
         probability("stop_at_accuracy", stop_at_accuracy)
         if test is None:
             raise ValueError("stop_at_accuracy needs test data")
+    resolve_messages(messages, resolve_method(method))
     seed = whole_number("seed", seed)
     place = processes.own_device(resolve_device(device))
     network = _resolve_model(model, seed, dtype)
@@ -162,6 +167,7 @@ def simulate(
         eval_every=eval_every,
         train=train_samples,
         eval_train_every=eval_train_every,
+        messages=messages,
     )
     observers = [as_observer(callback) for callback in callbacks]
     if stop_at_accuracy is not None or stop_after_seconds is not None:
@@ -221,6 +227,16 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
         return method
     one_of("method", method, tuple(RECIPES))
     return RECIPES[method]()
+
+
+def resolve_messages(text: str, method: FederatedMethod) -> Messages:
+    """The codes of that name, if they suit the method and name only vectors that some method sends."""
+    messages = Messages.parse(text)
+    messages.of(method)
+    messages.check_names(
+        {path for one in (method, *(recipe() for recipe in RECIPES.values())) for path in vectors(one)}
+    )
+    return messages
 
 
 def _resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:

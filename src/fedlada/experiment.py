@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from fedlada.api import simulate
+from fedlada.api import resolve_messages, simulate
 from fedlada.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
 from fedlada.data.image_folder import Progress
 from fedlada.data.partition import IID, ByKey, Dirichlet, Partition, Pathological
@@ -87,7 +87,7 @@ class Experiment:
     ordered: bool = _flag(
         False, "several processes: add uploads in the clients' order, equal to one process to the bit"
     )
-    messages: str = _flag("float32", "how vectors are encoded on their way", ("float32",))
+    messages: str = _flag("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
     dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
     checkpoint_every: int = _flag(10, "rounds between checkpoints")
     checkpoint_minutes: float | None = _flag(None, "also save when so many minutes have passed")
@@ -119,7 +119,7 @@ class Experiment:
             raise ValueError("stop_at_target needs a target")
         if full.partition in ("pathological", "natural") and self.size_spread != 0:
             raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
-        self.build_method()
+        resolve_messages(self.messages, self.build_method())
         positive("lr", full.lr)
         if full.partition != "natural":
             full.build_partition(None)
@@ -221,6 +221,7 @@ class Experiment:
             engine=full.engine,
             precision=full.precision,
             ordered=full.ordered,
+            messages=full.messages,
             seed=full.seed,
             device=full.device,
             dtype=DTYPES[full.dtype],

@@ -73,10 +73,10 @@ class SharedState(Observer):
         together(dist.broadcast_object_list, known, src=0, device=_object_device(simulation))
         simulation.round, rows, clients = known[0]
         simulation.history = History(rows)
-        method, device = simulation.engine.method, simulation.engine.device
+        device = simulation.engine.device
         for _, vector in named_tensors(simulation.server):
             together(dist.broadcast, vector, src=0)
-        fresh = method.init_kept(simulation.server.params)
+        fresh = simulation.exchange.init_kept(simulation.server.params)
         for client in clients:
             kept: Kept = map_tensors(lambda vector: vector.to(device).clone(), simulation.kept.get(client, fresh))
             for _, vector in named_tensors(kept):

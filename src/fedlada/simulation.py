@@ -10,9 +10,11 @@ import torch
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
+from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
 from fedlada.evaluation import Metric
 from fedlada.history import History, Result, Row
+from fedlada.messages.exchange import Exchange
 from fedlada.observers import Observer
 from fedlada.plan import Plan, RoundPlan
 from fedlada.state import Kept, Server, all_finite
@@ -38,12 +40,14 @@ class Simulation:
         eval_every: int = 1,
         train: Samples | None = None,
         eval_train_every: int | None = None,
+        messages: str = "float32",
     ) -> None:
         count("eval_every", eval_every)
         if eval_train_every is not None:
             count("eval_train_every", eval_train_every)
         self.engine = engine
         self.plan = plan
+        self.exchange = Exchange(messages, engine.method, plan.seed)
         self.test = test
         self.metrics = dict(metrics or {})
         self.eval_every = eval_every
@@ -114,7 +118,8 @@ class Simulation:
         plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
         self.engine.while_waiting = self._look_ahead
         try:
-            result = self.engine.run_cohort(self.server.broadcast, plan, self.kept)
+            post = Post(self.exchange, plan, self._holders(plan.round))
+            result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
             self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
         server = self._aggregate(plan, result)
@@ -126,6 +131,14 @@ class Simulation:
         self.kept.update(result.kept)
         self.history.rows.append(row)
         return row
+
+    def _holders(self, round: int) -> frozenset[int]:
+        """Clients that were asked since the server's rarely sent vectors were last others, and so have them."""
+        since = min((self.exchange.version(path, round) for path in self.exchange.rules), default=0)
+        if since == round - 1:
+            return frozenset()
+        rows = self.history.rows[since : round - 1]
+        return frozenset(client for row in rows for who in ("clients", "lost", "refused") for client in row[who])
 
     def _look_ahead(self) -> None:
         """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
@@ -184,8 +197,7 @@ class Simulation:
             "lr": plan.lr,
             "train_loss": _finite(result.train_loss),
             "drift": self._drift(result, server),
-            "bytes_up": result.bytes_up,
-            "bytes_down": result.bytes_down,
+            **result.ledger.row(),
             "seconds": 0.0,
             "clients": list(result.accepted),
             "lost": list(plan.lost),
@@ -197,7 +209,7 @@ class Simulation:
         """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i alone."""
         if result.mean is None:
             return None
-        moved = (self.server.params - server.params).double()
+        moved = (result.received - server.params).double()
         cross = torch.dot(result.mean.delta.double(), moved)
         return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
 

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"cohorts", "data", "randomness", "schedules", "validation"},
     "evaluation": {"data"},
     "probe": {"data", "evaluation", "flat"},
+    "messages": {"messages", "method", "randomness", *CORE},
     "engines": ENGINES,
     "history": {"method", "state", "report"},
 }

@@ -61,6 +61,7 @@ def test_simulation_equals_reference(name):
         rounds=12,
         unreliable=unreliable,
         seed=5,
+        engine="sequential",
     )
     plan = Plan(
         clients=CLIENTS,
@@ -97,6 +98,7 @@ def test_weights_by_examples_equal_a_weighted_reference(method, reference):
         lr=0.1,
         rounds=8,
         weights="examples",
+        engine="sequential",
     )
     plan = Plan(clients=CLIENTS, cohorts=FixedSize(3), work=LocalWork(batch_size=10), schedule=schedules.Constant(0.1))
     x0 = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()

@@ -291,7 +291,8 @@ def test_own_model_by_its_path(tmp_path):
     (tmp_path / "nets.py").write_text(
         "from torch import nn\ndef tiny():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
     )
-    fedlada("run", "--model", "nets:tiny", "--rounds", 1, "--out", "r", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    fedlada("run", "--model", "nets:tiny", "--rounds", 1, "--out", "r", cwd=tmp_path, PYTHONPATH=search)
     assert json.loads((tmp_path / "r" / "config.json").read_text())["model"] == "nets:tiny"
 
 

@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
+from fedlada.engines.post import Post
 from fedlada.engines.stacked import StackedEngine
 from fedlada.engines.tally import Answer, CohortResult, Tally
 from fedlada.evaluation import Metric
+from fedlada.messages.errors import CannotEncode
+from fedlada.messages.ledger import Ledger
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.state import Broadcast, Kept, Upload, map_tensors, named_tensors
 
@@ -74,20 +77,23 @@ class DistributedEngine(Engine):
     def outward(self, upload: Upload) -> Upload:
         return self.inner.outward(upload)
 
-    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
+    def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
         if self.ordered:
-            return super().run_cohort(broadcast, plan, kept)
-        tally = Tally()
-        mean = tally.mean(iter(self._own(broadcast, plan, kept)))
+            return super().run_cohort(broadcast, kept, post)
+        received, tally = post.down(broadcast), Tally()
+        answers = self._own(received, post.plan, post.memories(kept))
+        mean = tally.mean(post.up(answers, self.outward, kept))
         own_weight = sum(tally.weights)
         # The sums of all processes; one without an accepted client adds nothing.
         total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)
         for _, vector in named_tensors(total):
             together(dist.all_reduce, vector)
-        merged = self._merged(tally, broadcast)
+        merged = self._merged(tally, broadcast, post)
         weight = sum(merged.weights)
-        mean = None if weight == 0 else self.outward(map_tensors(lambda vector: vector / weight, total))
-        return merged.result(mean, self.method, broadcast, plan)
+        mean = None if weight == 0 else map_tensors(lambda vector: vector / weight, total)
+        if mean is not None:
+            mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
+        return merged.result(mean, post.ledger, received)
 
     def _own(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
         part = shares(plan.assignments, self.num_ranks)[self.rank]
@@ -121,26 +127,39 @@ class DistributedEngine(Engine):
         upload, _ = self.method.finish(local, 1)
         return map_tensors(torch.zeros_like, upload)
 
-    def _merged(self, own: Tally, broadcast: Broadcast) -> Tally:
-        """The tallies of all processes as one, in the clients' order; memories go to everybody."""
-        mine = _Numbers(tuple(own.kept), own.weights, own.refused, own.steps, own.loss, own.square, own.bytes_up)
+    def _merged(self, own: Tally, broadcast: Broadcast, post: Post) -> Tally:
+        """The tallies of all processes as one, in the clients' order; memories and the ledger go to everybody."""
+        mine = _Numbers(
+            tuple(own.kept),
+            own.weights,
+            own.refused,
+            own.steps,
+            own.loss,
+            own.square,
+            post.ledger.only("up"),
+            post.misfit(),
+        )
         everybody: list[Any] = [None] * self.num_ranks
         together(dist.all_gather_object, everybody, mine)
+        for misfit in (one.misfit for one in everybody if one.misfit):
+            raise CannotEncode(misfit)  # by all of them, or the others would wait for ever
+        fresh = post.exchange.init_kept(broadcast.params)
         merged = Tally()
         for rank, one in enumerate(everybody):
             for client in one.accepted:
-                kept = own.kept[client] if rank == self.rank else self.method.init_kept(broadcast.params)
-                merged.kept[client] = self._kept_from(kept, rank) if self.method.keeps_memory else Kept(())
+                kept = own.kept[client] if rank == self.rank else fresh
+                merged.kept[client] = self._kept_from(kept, rank) if any(named_tensors(fresh)) else Kept(())
             merged.weights += one.weights
             merged.refused += one.refused
             merged.steps += one.steps
             merged.loss += one.loss
             merged.square += one.square
-            merged.bytes_up += one.bytes_up
+            if rank != self.rank:
+                post.ledger.merge(one.sent)
         return merged
 
     def _kept_from(self, kept: Kept, rank: int) -> Kept:
-        kept = map_tensors(lambda vector: vector.to(self.device).contiguous(), kept)
+        kept = map_tensors(lambda vector: vector.to(self.device, copy=True).contiguous(), kept)
         for _, vector in named_tensors(kept):
             together(dist.broadcast, vector, src=rank)
         return self._settled(kept)
@@ -159,7 +178,8 @@ class _Numbers:
     steps: float
     loss: float
     square: float
-    bytes_up: int
+    sent: Ledger
+    misfit: str
 
 
 def shares(work: Sequence[Assignment], num_ranks: int) -> list[Sequence[Assignment]]:

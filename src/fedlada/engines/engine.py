@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.post import Post
 from fedlada.engines.tally import Answer, CohortResult, Tally
 from fedlada.evaluation import Loss, Metric
 from fedlada.method import FederatedMethod
@@ -43,11 +44,15 @@ class Engine(ABC):
         """An upload, or a mean of uploads, in the model's order of the parameters."""
         return upload
 
-    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
-        """The local work of all of the plan's clients, averaged."""
-        tally = Tally()
-        mean = tally.mean(self.answers(broadcast, plan, kept))
-        return tally.result(None if mean is None else self.outward(mean), self.method, broadcast, plan)
+    def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
+        """The local work of all clients of the post's round, averaged; everything that travels goes by the post."""
+        received, tally = post.down(broadcast), Tally()
+        answers = self.answers(received, post.plan, post.memories(kept))
+        mean = tally.mean(post.up(answers, self.outward, kept))
+        if mean is not None:
+            mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
+        post.check()
+        return tally.result(mean, post.ledger, received)
 
     @abstractmethod
     def data_digest(self) -> str:

@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fedlada.method import FederatedMethod, average
-from fedlada.plan import Assignment, RoundPlan
-from fedlada.state import Broadcast, Kept, Upload, num_bytes
+from torch import Tensor
+
+from fedlada.messages.ledger import Ledger
+from fedlada.method import average
+from fedlada.plan import Assignment
+from fedlada.state import Broadcast, Kept, Upload, named_tensors
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,8 @@ class Answer:
 
     work: Assignment
     upload: Upload
-    """In the engine's own order of the parameters, if it has one; valid until the next answer is asked for."""
+    """Valid until the next answer is asked for; in the engine's own order of the parameters until it has travelled in a
+    code that is not exact."""
     kept: Kept
     train_loss: float
     """The mean over its local steps."""
@@ -45,10 +49,10 @@ class CohortResult:
     """Their weighted mean of the loss over all local steps."""
     mean_square_delta: float
     """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas."""
-    bytes_down: int
-    """The size of the broadcast, for each client that was asked."""
-    bytes_up: int
-    """The size of all uploads that arrived, refused ones too."""
+    ledger: Ledger
+    """What travelled: down for each client that was asked, up for each whose upload could be sent."""
+    received: Tensor
+    """x^t as the clients had it."""
 
 
 class Tally:
@@ -59,12 +63,10 @@ class Tally:
         self.refused: list[int] = []
         self.weights: list[float] = []
         self.steps = self.loss = self.square = 0.0
-        self.bytes_up = 0
 
     def accepted(self, answers: Iterator[Answer]) -> Iterator[Upload]:
         """The uploads that go into the mean; each is counted just before it is given out."""
         for answer in answers:
-            self.bytes_up += num_bytes(answer.upload)
             if not answer.is_finite:
                 self.refused.append(answer.work.client)
                 continue
@@ -89,20 +91,18 @@ class Tally:
 
         return average(everything(), self.weights)  # the weights grow just ahead of the mean that reads them
 
-    def result(
-        self, mean: Upload | None, method: FederatedMethod, broadcast: Broadcast, plan: RoundPlan
-    ) -> CohortResult:
+    def result(self, mean: Upload | None, ledger: Ledger, received: Broadcast) -> CohortResult:
         """All of it."""
         total = sum(self.weights)
         return CohortResult(
             mean=mean,
-            kept=self.kept if method.keeps_memory else {},
+            kept={client: kept for client, kept in self.kept.items() if any(named_tensors(kept))},
             accepted=tuple(self.kept),
             refused=tuple(self.refused),
             weight=total,
             num_steps=self.steps / total if total else 0.0,
             train_loss=self.loss / total if total else math.nan,
             mean_square_delta=self.square / total if total else math.nan,
-            bytes_down=num_bytes(broadcast) * plan.num_asked,
-            bytes_up=self.bytes_up,
+            ledger=ledger,
+            received=received.params,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class AMSGrad(LocalTransform):
     """Divide m by 1 - beta1^tau, and v by 1 - beta2^tau where it started from zero."""
     second_moment: str = "averaged"
     """"averaged" by the server over the cohort, or "reset" by each client in each round."""
+
+    positive: ClassVar[frozenset[str]] = frozenset({"v"})
 
     def __post_init__(self) -> None:
         decay_of_old("beta1", self.beta1)

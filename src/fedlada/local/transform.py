@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,9 @@ class LocalTransform(ABC):
     Subclasses are frozen dataclasses whose fields are hyper-parameters. Vectors are `[P]` or `[C, P]`; whatever a
     transform does must be elementwise, or reduce over the last axis alone, so that every engine can run it.
     """
+
+    positive: ClassVar[frozenset[str]] = frozenset()
+    """Names of those of its vectors that hold positive numbers alone, which no message may round to zero."""
 
     def init_shared(self, params: Tensor) -> Vectors:
         """Vectors `[P]` that the server holds for this transform and broadcasts in each round."""

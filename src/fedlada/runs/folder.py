@@ -155,9 +155,8 @@ class RunFolder(Observer):
             try:
                 if len(rows) < round:
                     raise DamagedCheckpoint(f"{self.metrics_path} has no line for round {len(rows) + 1}")
-                state = self.checkpoints.load(
-                    round, simulation.server, simulation.engine.method.init_kept(simulation.server.params)
-                )
+                fresh = simulation.exchange.init_kept(simulation.server.params)
+                state = self.checkpoints.load(round, simulation.server, fresh)
             except DamagedCheckpoint as error:
                 damaged = True
                 self.warn(f"{error}; the checkpoint before it is used")
@@ -246,6 +245,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "weights": plan.weights,
         "unreliable": repr(plan.unreliable),
         "eval_every": simulation.eval_every,
+        **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
     }
 
 

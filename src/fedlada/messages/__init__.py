@@ -1,0 +1,34 @@
+"""What travels between server and clients: codes for vectors, messages as bytes, and a ledger of what they weigh."""
+
+from fedlada.messages.codec import Codec, Encoded
+from fedlada.messages.errors import (
+    CannotEncode,
+    ContentMismatch,
+    Corrupted,
+    MessageError,
+    Truncated,
+    VersionMismatch,
+)
+from fedlada.messages.exchange import Exchange
+from fedlada.messages.ledger import Ledger
+from fedlada.messages.spec import CODECS, PRESETS, Messages, vectors
+from fedlada.messages.wire import from_bytes, to_bytes
+
+__all__ = [
+    "CODECS",
+    "PRESETS",
+    "CannotEncode",
+    "Codec",
+    "ContentMismatch",
+    "Corrupted",
+    "Encoded",
+    "Exchange",
+    "Ledger",
+    "MessageError",
+    "Messages",
+    "Truncated",
+    "VersionMismatch",
+    "from_bytes",
+    "to_bytes",
+    "vectors",
+]

@@ -1,0 +1,70 @@
+"""Whole numbers of 8 or 4 bits, with a scale for each block, rounded at random so that the mean is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlada.messages.codec import Codec, Encoded, Form, in_blocks, num_blocks
+from fedlada.messages.noise import uniform_noise
+
+
+@dataclass(frozen=True)
+class Blockwise(Codec):
+    """x becomes scale * q with whole q in [-levels, levels]; the scale is the block's largest |x| over `levels`.
+
+    q is x / scale rounded up with the probability of its fraction, so E[scale * q] = x; the error is below the scale.
+    """
+
+    levels: int
+    block: int
+
+    def encode(self, vector: Tensor, key: int) -> Encoded:
+        size = vector.numel()
+        rows = in_blocks(vector.float(), self.block)
+        scales = _bfloat16_above(rows.abs().amax(dim=1) / self.levels)
+        divisors = scales.float().unsqueeze(1)
+        # A block of zeros, or of numbers so small that their scale is zero, is sent as zeros.
+        scaled = torch.where(divisors > 0, rows / divisors, 0.0).flatten()[:size]
+        scaled += uniform_noise(key, size, vector.device)
+        codes = scaled.floor_().clamp_(-self.levels, self.levels).to(torch.int8)
+        return Encoded(self.name, size, {"codes": self._packed(codes), "scales": scales})
+
+    def decode(self, encoded: Encoded) -> Tensor:
+        codes = self._unpacked(encoded.parts["codes"], encoded.size)
+        rows = in_blocks(codes.float(), self.block)
+        return (rows * encoded.parts["scales"].float().unsqueeze(1)).flatten()[: encoded.size]
+
+    def form(self, size: int) -> dict[str, Form]:
+        codes = (torch.int8, size) if self.levels > 7 else (torch.uint8, -(-size // 2))
+        return {"codes": codes, "scales": (torch.bfloat16, num_blocks(size, self.block))}
+
+    def check(self, encoded: Encoded) -> bool:
+        scales = encoded.parts["scales"].float()
+        codes = self._unpacked(encoded.parts["codes"], encoded.size)
+        return bool(
+            (scales >= 0).all() and scales.isfinite().all() and (codes.to(torch.int16).abs() <= self.levels).all()
+        )
+
+    def _packed(self, codes: Tensor) -> Tensor:
+        if self.levels > 7:
+            return codes
+        pairs = in_blocks((codes + 8).to(torch.uint8), 2, fill=8)
+        return pairs[:, 0] | (pairs[:, 1] << 4)
+
+    def _unpacked(self, codes: Tensor, size: int) -> Tensor:
+        if self.levels > 7:
+            return codes
+        return torch.stack([codes & 15, codes >> 4], dim=1).flatten()[:size].to(torch.int8) - 8
+
+
+def _bfloat16_above(scales: Tensor) -> Tensor:
+    """The smallest bfloat16 that is not less: so no number is larger than `levels` scales."""
+    up = (scales.view(torch.int32) + 0xFFFF) >> 16
+    return up.to(torch.int16).view(torch.bfloat16)
+
+
+INT8 = Blockwise("int8", levels=127, block=256)
+INT4 = Blockwise("int4", levels=7, block=64)

@@ -1,0 +1,135 @@
+"""A method's messages in their codes: what the sender encodes and what the receiver has then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedlada.messages.codec import Codec, Encoded
+from fedlada.messages.errors import CannotEncode
+from fedlada.messages.noise import key
+from fedlada.messages.spec import Messages, Rule, paths
+from fedlada.method import FederatedMethod
+from fedlada.state import Broadcast, Kept, Upload, all_finite, map_tensors, named_tensors
+
+Message = TypeVar("Message", Broadcast, Upload)
+
+
+class Exchange:
+    """Encodes and decodes one method's messages; the seed fixes what is rounded at random."""
+
+    def __init__(self, messages: Messages | str, method: FederatedMethod, seed: int) -> None:
+        self.messages = Messages.parse(messages) if isinstance(messages, str) else messages
+        self.method, self.seed = method, seed
+        self.rules: dict[str, Rule] = self.messages.of(method)
+        self.remembered = [path for path, rule in self.rules.items() if rule.codec.has_memory]
+        """Vectors of which clients remember what they could not send."""
+
+    def is_exact(self, direction: str) -> bool:
+        """Whether everything arrives as it was sent, in every round."""
+        rules = [rule for path, rule in self.rules.items() if path.startswith(direction)]
+        return all(rule.codec.is_exact and rule.every == 1 for rule in rules)
+
+    def travels(self, path: str, round: int) -> bool:
+        """Whether a vector is part of this round's messages: for uploads in one of n rounds, for the way down always.
+
+        What clients sent last is what the server still has, so clients that were asked since then have it too.
+        """
+        return path.startswith("down/") or round % self.rules[path].every == 0
+
+    def version(self, path: str, round: int) -> int:
+        """The round after which the server's vector was last another one, as it stands at the start of `round`."""
+        every = self.rules[path].every
+        return (round - 1) // every * every
+
+    def encode(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
+        """Each vector that travels in this round, in its code."""
+        encoded = {}
+        for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True):
+            if self.travels(path, round):
+                rule = self.rules[path]
+                # What is the same vector as in an earlier round is the same message too: a client may have it already.
+                when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
+                encoded[path] = rule.codec.encode(vector, self._key(path, when, client))
+        return encoded
+
+    def encode_finite(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
+        """The same, for a sender that must not let a NaN or an infinity out."""
+        if not all_finite(state):
+            raise CannotEncode(f"a message of round {round} holds a NaN or an infinity")
+        encoded = self.encode(state, round, client)
+        for path, one in encoded.items():
+            if one.fits is not None and not bool(one.fits):
+                raise CannotEncode(self.misfit(path))
+        return encoded
+
+    def misfit(self, path: str) -> str:
+        """Why a vector could not be encoded, in a sentence."""
+        codec = self.rules[path].codec
+        return f"{path} does not fit into {codec.name}, which is for {codec.range}: choose another code for it"
+
+    def decode(self, encoded: Mapping[str, Encoded], like: Message) -> Message:
+        """What the receiver has: what travelled, decoded, and for the rest the vectors of `like`."""
+        names = iter(paths(like))
+
+        def received(vector: Tensor) -> Tensor:
+            path = next(names)
+            if path not in encoded:
+                return vector
+            return self.rules[path].codec.decode(encoded[path]).to(vector.dtype)
+
+        return map_tensors(received, like)
+
+    def expected(self, like: Broadcast | Upload, round: int) -> dict[str, tuple[Codec, int]]:
+        """What a receiver may expect in a message of this round: each vector's codec and size."""
+        sizes = {path: vector.numel() for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)}
+        return {path: (self.rules[path].codec, n) for path, n in sizes.items() if self.travels(path, round)}
+
+    def about(self, round: int) -> dict[str, Any]:
+        """What a message says of itself."""
+        return {"method": self.method.name, "round": round, "messages": self.messages.text}
+
+    def init_kept(self, params: Tensor) -> Kept:
+        """A client's first private memory: the method's, and what it could not send so far."""
+        own = self.method.init_kept(params)
+        return (
+            Kept((*own.memory, {path: torch.zeros_like(params) for path in self.remembered}))
+            if self.remembered
+            else own
+        )
+
+    def of_method(self, kept: Kept) -> Kept:
+        """The method's part of a memory."""
+        return Kept(kept.memory[: len(self.method.local)]) if self.remembered else kept
+
+    def with_rest(self, upload: Upload, kept: Kept) -> Upload:
+        """The upload with what the client could not send earlier."""
+        return self._with(upload, lambda path, vector: vector + kept.memory[-1][path].to(vector.device))
+
+    def rest(self, wanted: Upload, received: Upload, own: Kept) -> Kept:
+        """The client's new memory: the method's, and the part of what it wanted to send that did not arrive."""
+        lost: dict[str, Tensor] = {}
+        arrived = dict(zip(paths(received), (vector for _, vector in named_tensors(received)), strict=True))
+
+        def remember(path: str, vector: Tensor) -> Tensor:
+            lost[path] = vector - arrived[path]
+            return vector
+
+        self._with(wanted, remember)
+        memory = own.memory or tuple({} for _ in self.method.local)
+        return Kept((*memory, lost))
+
+    def _with(self, upload: Upload, change: Any) -> Upload:
+        names = iter(paths(upload))
+
+        def changed(vector: Tensor) -> Tensor:
+            path = next(names)
+            return change(path, vector) if path in self.remembered else vector
+
+        return map_tensors(changed, upload)
+
+    def _key(self, path: str, round: int, client: int) -> int:
+        return key(self.seed, f"messages {path}", round, client)

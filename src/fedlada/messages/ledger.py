@@ -1,0 +1,68 @@
+"""How many bytes travelled: for each client, direction and vector, taken from the encoded messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+ENVELOPE = "envelope"
+"""What is around the vectors of a message: its header and checksum."""
+
+
+class Ledger:
+    """The bytes of one round. Paths are `down/params`, `up/delta` and the like, and `down/envelope`, `up/envelope`."""
+
+    def __init__(self) -> None:
+        self.entries: Counter[tuple[int, str]] = Counter()
+
+    def add(self, client: int, path: str, num_bytes: int) -> None:
+        """So many bytes for a client's vector."""
+        self.entries[client, path] += num_bytes
+
+    def merge(self, other: Ledger) -> None:
+        """Add what another has counted (another process, for its own clients)."""
+        self.entries.update(other.entries)
+
+    def only(self, direction: str) -> Ledger:
+        """The part that went `up` or `down`."""
+        part = Ledger()
+        part.entries.update({(c, path): n for (c, path), n in self.entries.items() if path.startswith(f"{direction}/")})
+        return part
+
+    def total(self, direction: str) -> int:
+        """The bytes of all vectors that went `up` or `down`."""
+        return sum(n for (_, path), n in self.entries.items() if path.startswith(f"{direction}/") and _is_vector(path))
+
+    def by_vector(self) -> dict[str, int]:
+        """All clients' bytes for each vector."""
+        return self._sums((path, n) for (_, path), n in self.entries.items())
+
+    def by_client(self) -> dict[str, list[int]]:
+        """For each client its bytes down and up, envelopes included."""
+        clients = sorted({client for client, _ in self.entries})
+        down, up = (
+            self._sums((str(client), n) for (client, path), n in self.entries.items() if path.startswith(direction))
+            for direction in ("down/", "up/")
+        )
+        return {str(client): [down.get(str(client), 0), up.get(str(client), 0)] for client in clients}
+
+    def row(self) -> dict[str, Any]:
+        """What a round's row says."""
+        return {
+            "bytes_up": self.total("up"),
+            "bytes_down": self.total("down"),
+            "bytes_by_vector": self.by_vector(),
+            "bytes_by_client": self.by_client(),
+        }
+
+    @staticmethod
+    def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+        sums: Counter[str] = Counter()
+        for name, n in pairs:
+            sums[name] += n
+        return dict(sums)
+
+
+def _is_vector(path: str) -> bool:
+    return not path.endswith(f"/{ENVELOPE}")

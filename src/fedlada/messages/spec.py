@@ -1,0 +1,137 @@
+"""Which vector travels in which code: what `--messages` says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from fedlada.messages.blocks import INT4, INT8
+from fedlada.messages.codec import Codec
+from fedlada.messages.logarithmic import LOG8
+from fedlada.messages.plain import BFloat16, Float16, Float32
+from fedlada.messages.top_k import TopK
+from fedlada.method import FederatedMethod
+from fedlada.state import Broadcast, Upload, named_tensors
+
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(), Float16(), INT8, INT4, LOG8)}
+"""By name; `top0.05` and the like (the largest 5 % of the numbers) come on top."""
+
+PRESETS = {
+    "lean": "params=int8:direction=int4:v=log8:delta=int8:control=int8:control_change=int8",
+}
+"""Names for whole choices."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one vector travels."""
+
+    codec: Codec
+    every: int = 1
+    """Only in every so-many-th round; in between the receiver goes on with what it has."""
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The codes of all vectors, by name: `Messages.parse("params=bfloat16:delta=int8")`.
+
+    A bare code is for all vectors that have no rule of their own (`int8:params=bfloat16`); without one that is float32.
+    A rule can be for one direction (`down/v=log8`), and say that a vector travels only in every n-th round
+    (`v=log8+every5`). Second moments, which must stay positive, travel as log8 where a bare code would lose that.
+    """
+
+    text: str
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    otherwise: Codec = field(default_factory=Float32)
+
+    @classmethod
+    def parse(cls, text: str) -> Messages:
+        """From words; a preset's name stands for its rules."""
+        rules: dict[str, Rule] = {}
+        otherwise: Codec = Float32()
+        for word in PRESETS.get(text, text).split(":"):
+            name, equals, code = word.partition("=")
+            if not equals:
+                otherwise = _rule(word, text).codec
+            elif not re.fullmatch(r"((up|down)/)?[a-z]\w*", name) or name in rules:
+                raise ValueError(f"messages: {name!r} is not a vector's name, or is there twice in {text!r}")
+            else:
+                rules[name] = _rule(code, text)
+        return cls(text, rules, otherwise)
+
+    def of(self, method: FederatedMethod) -> dict[str, Rule]:
+        """The rule of each vector that this method sends, by `down/params` and the like; refuses what cannot be."""
+        positive = {name for part in method.local for name in part.positive}
+        rules = {path: self._rule_of(path, path.rpartition("/")[2] in positive) for path in vectors(method)}
+        for path, rule in rules.items():
+            other = rules.get(path.replace("down/", "up/"), rule)
+            if other.every != rule.every:
+                name = path.rpartition("/")[2]
+                raise ValueError(f"messages: {name} must travel equally often up and down, got {self.text!r}")
+        return rules
+
+    def check_names(self, known: set[str]) -> None:
+        """Refuse a rule for a vector that nobody sends."""
+        short = {name.partition("/")[2] for name in known}
+        for name in self.rules:
+            if name not in known | short:
+                raise ValueError(f"messages: no method sends {name!r}; there are {', '.join(sorted(short))}")
+
+    def _rule_of(self, path: str, positive: bool) -> Rule:
+        direction, _, name = path.partition("/")
+        rule = self.rules.get(path) or self.rules.get(name)
+        if rule is None:
+            rule = Rule(self.otherwise)
+            if (rule.codec.has_memory and direction == "down") or (positive and not rule.codec.keeps_positive):
+                rule = Rule(LOG8 if positive else Float32())
+        codec = rule.codec
+        if positive and not codec.keeps_positive:
+            raise ValueError(f"messages: {name} must stay positive, which {codec.name} does not promise: take log8")
+        if codec.needs_positive and not positive:
+            raise ValueError(
+                f"messages: {codec.name} is for second moments, and {name} has negative numbers: take int8"
+            )
+        if codec.has_memory and direction == "down":
+            raise ValueError(f"messages: {codec.name} is for what clients send, not for {name}")
+        if rule.every > 1 and not positive:
+            raise ValueError(f"messages: every{rule.every} is for second moments: {name} is another in each round")
+        return rule
+
+
+def vectors(method: FederatedMethod) -> list[str]:
+    """What a method sends: `down/params`, ..., `up/delta`, ..., in the order of its messages."""
+    probe = torch.ones(1)
+    server = method.init(probe)
+    local = method.step(method.begin(server.broadcast, method.init_kept(probe), lr=1.0), probe)
+    upload, _ = method.finish(local, 1)
+    return [*paths(server.broadcast), *paths(upload)]
+
+
+def paths(state: Broadcast | Upload) -> list[str]:
+    """The name of each vector of a message; where two transforms use the same one, its place tells them apart."""
+    direction = "down" if isinstance(state, Broadcast) else "up"
+    full = [name for name, _ in named_tensors(state)]
+    short = [name.rpartition(".")[2] for name in full]
+    return [f"{direction}/{s if short.count(s) == 1 else f}" for s, f in zip(short, full, strict=True)]
+
+
+def _rule(word: str, text: str) -> Rule:
+    name, plus, option = word.partition("+")
+    every = re.fullmatch(r"every([1-9]\d*)", option) if plus else None
+    if plus and every is None:
+        raise ValueError(
+            f"messages: {option!r} in {text!r} is not known; what can follow a + is everyN, such as every5"
+        )
+    return Rule(_codec(name, text), int(every[1]) if every else 1)
+
+
+def _codec(name: str, text: str) -> Codec:
+    if name in CODECS:
+        return CODECS[name]
+    if (top := re.fullmatch(r"top(0?\.\d+)", name)) and float(top[1]) > 0:
+        return TopK(name, float(top[1]))
+    known = ", ".join([*CODECS, "top0.05"])
+    raise ValueError(f"messages: {name!r} in {text!r} is neither a code ({known}) nor a preset ({', '.join(PRESETS)})")
