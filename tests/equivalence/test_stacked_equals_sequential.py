@@ -28,7 +28,9 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RANDOM = np.random.default_rng(0)
 
 
-def simulation(engine, model, data, method, *, clients=None, cohorts=None, batch_size=8, loss=None, **options):
+def simulation(
+    engine, model, data, method, *, clients=None, cohorts=None, batch_size=8, loss=None, messages="float32", **options
+):
     samples = as_samples(data, DEVICE, torch.float64)
     made = engine(model, method, samples, loss, device=DEVICE, dtype=torch.float64, **options)
     plan = Plan(
@@ -38,7 +40,7 @@ def simulation(engine, model, data, method, *, clients=None, cohorts=None, batch
         schedule=as_schedule(0.05, 0.9),
         unreliable=Unreliable(dropout=0.2, stragglers=0.4),
     )
-    return Simulation(made, plan)
+    return Simulation(made, plan, messages=messages)
 
 
 def assert_same(first, second, bound=1e-10):

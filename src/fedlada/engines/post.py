@@ -13,6 +13,7 @@ from fedlada.messages.codec import Encoded
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE, Ledger
+from fedlada.messages.spec import short
 from fedlada.messages.wire import envelope_bytes
 from fedlada.plan import RoundPlan
 from fedlada.state import Broadcast, Kept, Upload
@@ -78,9 +79,7 @@ class Post:
     def completed(self, mean: Upload, broadcast: Broadcast) -> Upload:
         """The mean upload, with the server's own vector for each one that did not travel in this round."""
         own = {f"{index}/{name}": v for index, vectors in enumerate(broadcast.shared) for name, v in vectors.items()}
-        waiting = {
-            path.partition("/")[2] for path in self.exchange.rules if not self.exchange.travels(path, self.plan.round)
-        }
+        waiting = {short(path) for path in self.exchange.rules if not self.exchange.travels(path, self.plan.round)}
         extra = tuple(
             {name: own[f"{index}/{name}"] if name in waiting else vector for name, vector in vectors.items()}
             for index, vectors in enumerate(mean.extra)

@@ -15,6 +15,7 @@ BLOCK = 256
 LAST = 255
 LARGEST = 0x7F7FFFFF
 """The bits of the largest float32."""
+SMALLEST = 2.0**-149
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,14 @@ class Logarithmic(Codec):
     name: str = "log8"
     keeps_positive: ClassVar[bool] = True
     needs_positive: ClassVar[bool] = True
-    range: ClassVar[str] = "numbers that are not negative"
+    range: ClassVar[str] = "positive numbers"
 
     def encode(self, vector: Tensor, key: int) -> Encoded:
         size = vector.numel()
         numbers = vector.float()
-        fits = (numbers >= 0).all()
-        # -0.0 is 0.0; what does not fit becomes something harmless until somebody asks.
-        words = in_blocks(numbers.clamp(min=0.0).add_(0.0).view(torch.int32), BLOCK, fill=-1)
+        fits = (numbers > 0).all()
+        # What does not fit becomes something harmless until somebody asks.
+        words = in_blocks(numbers.clamp(min=SMALLEST).view(torch.int32), BLOCK, fill=-1)
         words = torch.where(words < 0, words[:, :1], words)  # the last block is filled up with its own first number
         lowest = words.amin(dim=1)
         steps = (words.amax(dim=1) - lowest + LAST - 1) // LAST
@@ -61,7 +62,7 @@ class Logarithmic(Codec):
     def check(self, encoded: Encoded) -> bool:
         lowest, steps = (encoded.parts[name].to(torch.int64) for name in ("lowest", "steps"))
         # The last level may lie up to LAST past the block's largest number.
-        return bool((lowest >= 0).all() and (steps >= 0).all() and (lowest + LAST * steps < LARGEST + LAST).all())
+        return bool((lowest > 0).all() and (steps >= 0).all() and (lowest + LAST * steps < LARGEST + LAST).all())
 
 
 def _levels(lowest: Tensor, steps: Tensor, codes: Tensor) -> Tensor:

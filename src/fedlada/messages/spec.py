@@ -65,11 +65,9 @@ class Messages:
     def of(self, method: FederatedMethod) -> dict[str, Rule]:
         """The rule of each vector that this method sends, by `down/params` and the like; refuses what cannot be."""
         positive = {name for part in method.local for name in part.positive}
-        rules = {path: self._rule_of(path, path.rpartition("/")[2] in positive) for path in vectors(method)}
-        for path, rule in rules.items():
-            other = rules.get(path.replace("down/", "up/"), rule)
-            if other.every != rule.every:
-                name = path.rpartition("/")[2]
+        rules = {path: self._rule_of(path, short(path) in positive) for path in vectors(method)}
+        for name in positive:
+            if len({rule.every for path, rule in rules.items() if short(path) == name}) > 1:
                 raise ValueError(f"messages: {name} must travel equally often up and down, got {self.text!r}")
         return rules
 
@@ -81,7 +79,7 @@ class Messages:
                 raise ValueError(f"messages: no method sends {name!r}; there are {', '.join(sorted(short))}")
 
     def _rule_of(self, path: str, positive: bool) -> Rule:
-        direction, _, name = path.partition("/")
+        direction, name = path.partition("/")[0], short(path)
         rule = self.rules.get(path) or self.rules.get(name)
         if rule is None:
             rule = Rule(self.otherwise)
@@ -116,6 +114,11 @@ def paths(state: Broadcast | Upload) -> list[str]:
     full = [name for name, _ in named_tensors(state)]
     short = [name.rpartition(".")[2] for name in full]
     return [f"{direction}/{s if short.count(s) == 1 else f}" for s, f in zip(short, full, strict=True)]
+
+
+def short(path: str) -> str:
+    """A vector's own name, whichever way it goes."""
+    return re.split(r"[/.]", path)[-1]
 
 
 def _rule(word: str, text: str) -> Rule:

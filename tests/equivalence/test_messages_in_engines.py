@@ -1,0 +1,194 @@
+"""Runs whose messages travel in codes: the engines agree, what was counted is what would be sent, nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fedlada
+from equivalence.test_stacked_equals_sequential import assert_same, simulation
+from fedlada.cohorts import Everyone
+from fedlada.engines import SequentialEngine, StackedEngine
+from fedlada.engines.post import Post
+from fedlada.messages import CannotEncode, Exchange, to_bytes
+from fedlada.models import cnn_gn
+from fedlada.state import map_tensors, named_tensors
+from method_table import METHODS
+from tasks import UNEQUAL, blobs, small_net
+
+CODED = "int8:direction=int4:delta=top0.3:control_change=top0.5:v=log8+every2"
+
+
+def run_both(model, data, name, rounds, messages, **options):
+    made = [
+        simulation(engine, model, data, METHODS[name].method(), messages=messages, **options)
+        for engine in (SequentialEngine, StackedEngine)
+    ]
+    for one in made:
+        one.run(rounds)
+    assert_same(*made)
+    return made[0]
+
+
+@pytest.mark.parametrize("messages", [CODED, "lean"])
+@pytest.mark.parametrize("name", METHODS)
+def test_engines_agree(name, messages):
+    coded = run_both(small_net(), blobs(), name, 6, messages)
+    plain = simulation(SequentialEngine, small_net(), blobs(), METHODS[name].method())
+    plain.run(6)
+    assert not torch.allclose(coded.server.params, plain.server.params, rtol=1e-4)  # the codes have an effect
+    assert coded.history[-1]["bytes_up"] < plain.history[-1]["bytes_up"]
+
+
+def test_engines_agree_where_the_stack_has_an_order_of_its_own():
+    """Convolutions lie channels-last in the stack; blocks and positions are the model's all the same."""
+    images = torch.randn(120, 3, 8, 8, generator=torch.Generator().manual_seed(0)).numpy()
+    torch.manual_seed(0)
+    run_both(cnn_gn(3, input_shape=(3, 8, 8)), (images, blobs()[1]), "fedlada", 2, CODED)
+
+
+@pytest.mark.parametrize("messages", ["float32", CODED])
+@pytest.mark.parametrize("name", ["fedlada", "scaffold"])
+def test_what_is_counted_is_what_would_be_sent(name, messages):
+    """The ledger of a round against the lengths of the messages as bytes, for each client."""
+    method = METHODS[name].method()
+    run = simulation(SequentialEngine, small_net(), blobs(), method, cohorts=Everyone(), messages=messages)
+    run.run(1)
+    exchange, plan, before = run.exchange, run.plan.round(2), dict(run.kept)
+    lengths = {}
+    down = exchange.encode(run.server.broadcast, 2)
+    received = exchange.decode(down, run.server.broadcast)
+    own = Post(exchange, plan).memories(before)
+    for answer in run.engine.answers(received, plan, own):
+        upload = answer.upload
+        if exchange.remembered:
+            upload = exchange.with_rest(upload, before.get(answer.work.client) or exchange.init_kept(upload.delta))
+        up = exchange.encode_finite(upload, 2, answer.work.client)
+        lengths[answer.work.client] = [len(to_bytes(one, exchange.about(2))) for one in (down, up)]
+    holders_save = 0 if "every" not in messages or name == "scaffold" else down["down/v"].num_bytes
+    row = run.run_round()
+    for client, (sent_down, sent_up) in lengths.items():
+        assert row["bytes_by_client"][str(client)] == [sent_down - holders_save, sent_up]
+    assert row["bytes_up"] + row["bytes_by_vector"]["up/envelope"] == sum(up for _, up in lengths.values())
+
+
+def test_float32_messages_are_the_numbers_themselves():
+    run = simulation(SequentialEngine, small_net(), blobs(), METHODS["fedlada"].method(), cohorts=Everyone())
+    row = run.run_round()
+    one_vector = 8 * run.server.params.numel()  # float64 here
+    asked, answered = len(row["clients"]) + len(row["lost"]), len(row["clients"])
+    assert row["bytes_down"] == 3 * asked * one_vector
+    assert row["bytes_up"] == 2 * answered * one_vector
+
+
+def test_what_was_not_sent_is_sent_later():
+    """Error feedback: all that arrived and what is still remembered is all that was ever wanted."""
+    exchange = Exchange("delta=top0.1", fedlada.recipes.fedavg(), seed=0)
+    wanted = [torch.randn(50, generator=torch.Generator().manual_seed(n)) for n in range(30)]
+    kept, arrived = exchange.init_kept(wanted[0]), torch.zeros(50)
+    for round, delta in enumerate(wanted, 1):
+        upload = exchange.with_rest(fedlada.state.Upload(delta, ()), kept)
+        received = exchange.decode(exchange.encode(upload, round), upload)
+        kept = exchange.rest(upload, received, exchange.of_method(kept))
+        assert (received.delta != 0).sum() == 5
+        arrived += received.delta
+    torch.testing.assert_close(arrived + kept.memory[-1]["up/delta"], sum(wanted), rtol=1e-5, atol=1e-5)
+
+
+def test_a_refused_upload_keeps_the_memory_it_had():
+    """A client whose upload is NaN sends nothing; its residual stays, and the others' move on."""
+    is_poisoned = []
+
+    def loss(outputs, targets):
+        value = torch.nn.functional.cross_entropy(outputs, targets)
+        return value * float("nan") if is_poisoned and len(targets) == 1 else value  # the client with one sample
+
+    run = simulation(
+        SequentialEngine, small_net(), blobs(), fedlada.recipes.fedavg(), cohorts=Everyone(), loss=loss,
+        messages="delta=top0.2",
+    )  # fmt: skip
+    run.plan = type(run.plan)(
+        clients=run.plan.clients, cohorts=Everyone(), work=run.plan.work, schedule=run.plan.schedule
+    )
+    run.run(2)
+    before = dict(run.kept)
+    is_poisoned.append(True)
+    row = run.run_round()
+    assert row["refused"] == [2]
+    assert "2" in row["bytes_by_client"]
+    assert row["bytes_by_client"]["2"][1] == 0
+    assert run.kept[2] is before[2]
+    assert all(run.kept[client] is not before[client] for client in (0, 1, 3, 4))
+
+
+def test_moments_that_travel_every_third_round():
+    """In between the server's stay as they are, and clients that have them are not sent them again."""
+    method = METHODS["fedlada"].method()
+    run = simulation(SequentialEngine, small_net(), blobs(), method, cohorts=Everyone(), messages="v=float32+every3")
+    moments = [state["v"] for state in run.server.shared if "v" in state]
+    seen = []
+    for _ in range(7):
+        row = run.run_round()
+        now = [state["v"] for state in run.server.shared if "v" in state]
+        seen.append((not torch.equal(now[0], moments[0]), "up/v" in row["bytes_by_vector"]))
+        moments = now
+        size = 8 * now[0].numel()
+        first = row["round"] in (1, 4, 7)
+        assert row["bytes_by_vector"]["down/v"] == (size * (len(row["clients"]) + len(row["lost"])) if first else 0)
+    assert seen == [(round % 3 == 0, round % 3 == 0) for round in range(1, 8)]
+
+
+def test_numbers_that_do_not_fit_stop_the_run_and_change_nothing():
+    model = small_net()
+    with torch.no_grad():
+        model[0].weight[0, 0] = 1e6
+    run = simulation(SequentialEngine, model, blobs(), fedlada.recipes.fedavg(), messages="params=float16")
+    before = map_tensors(torch.clone, run.server)
+    with pytest.raises(CannotEncode, match="round 1: down/params does not fit into float16"):
+        run.run(1)
+    assert run.round == 0
+    assert len(run.history) == 0
+    for (_, one), (_, other) in zip(named_tensors(run.server), named_tensors(before), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_drift_is_measured_from_where_the_clients_began():
+    deltas, starts = [], []
+
+    class Spy(fedlada.LocalTransform):
+        def apply(self, update, local, step):
+            return update, local
+
+        def finish(self, local, run, step):
+            deltas.append(run.delta)
+            starts.append(step.anchor)
+            return {}, step.kept
+
+    method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
+    result = fedlada.simulate(
+        small_net(), blobs(), method=method, partition=UNEQUAL, rounds=1, engine="sequential", messages="params=int4",
+        batch_size=10,
+    )  # fmt: skip
+    size = result.server.params.numel()
+    ends = [start - delta for start, delta in zip(starts, deltas, strict=True) if delta.numel() == size]
+    drift = sum(float((end - result.server.params).square().sum()) for end in ends) / len(ends)
+    assert result.history[0]["drift"] == pytest.approx(drift, rel=1e-4)
+
+
+def test_a_run_with_memories_of_its_messages_goes_on_to_the_same_bits(tmp_path):
+    def go(out, rounds):
+        return fedlada.simulate(
+            small_net(), blobs(), method="scaffold", partition=UNEQUAL, cohort_size=3, rounds=rounds, batch_size=10,
+            messages="delta=top0.2:control_change=top0.4:control=int8", checkpoint_every=2, out=tmp_path / out,
+        )  # fmt: skip
+
+    whole = go("whole", 7)
+    go("parts", 4)
+    resumed = go("parts", 7)
+    for (_, one), (_, other) in zip(named_tensors(whole.server), named_tensors(resumed.server), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(ValueError, match="messages is"):
+        fedlada.simulate(
+            small_net(), blobs(), method="scaffold", partition=UNEQUAL, cohort_size=3, rounds=8, batch_size=10,
+            checkpoint_every=2, out=tmp_path / "parts",
+        )  # fmt: skip
