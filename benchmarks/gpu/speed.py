@@ -1,6 +1,6 @@
 """The stacked engine on one GPU: step and round times, growth with clients and model size, memory, where time goes.
 
-    python benchmarks/gpu/speed.py [--out DIR] [--only steps,growth,profile,long]
+    python benchmarks/gpu/speed.py [--out DIR] [--only steps,growth,profile,long,messages]
 
 Images are random bytes of the right shape: time does not depend on what they show. A step is one local step of all ten
 clients with a batch of 50 each, with clipping at norm 10 and L2; a round of CIFAR-10 has 50 of them, one of CIFAR-100
@@ -61,7 +61,9 @@ class Federation:
         self.clients = IID(num_clients=num_clients).assign(train.y, 0)
         self.cohort = cohort
 
-    def simulation(self, method: str, *, engine: type = StackedEngine, model: object = None, **options) -> Simulation:
+    def simulation(
+        self, method: str, *, engine: type = StackedEngine, model: object = None, messages: str = "float32", **options
+    ) -> Simulation:
         torch.manual_seed(0)
         rule, lr = METHODS[method]
         if engine is StackedEngine:
@@ -73,7 +75,7 @@ class Federation:
             work=LocalWork(batch_size=50, epochs=self.epochs),
             schedule=as_schedule(lr, 0.998),
         )
-        return Simulation(made, plan, self.test, eval_every=10**9)
+        return Simulation(made, plan, self.test, eval_every=10**9, messages=messages)
 
 
 def free() -> None:
@@ -200,6 +202,15 @@ def profile() -> list[dict]:
     return rows
 
 
+def messages() -> list[dict]:
+    """What codes cost in time: a FedLADA round of CIFAR-10's shapes whose messages travel in them."""
+    federation, rows = Federation("cifar10"), []
+    for code in ("float32", "bfloat16", "int8", "int4", "lean", "delta=top0.05"):
+        rows.append({"messages": code} | measure(federation, "fedlada", rounds=6, precision="bf16", messages=code))
+        print(rows[-1], flush=True)
+    return rows
+
+
 def long() -> list[dict]:
     """A stretch of the whole run: rounds with an evaluation every 10, wall clock, start-up apart."""
     simulation = Federation("cifar10").simulation("fedlada", precision="bf16")
@@ -214,7 +225,14 @@ def long() -> list[dict]:
     return [{"rounds": 200, "seconds": spent, "seconds for 1500 rounds": 7.5 * spent}]
 
 
-PARTS = {"steps": steps, "one_by_one": one_by_one, "growth": growth, "profile": profile, "long": long}
+PARTS = {
+    "steps": steps,
+    "one_by_one": one_by_one,
+    "growth": growth,
+    "profile": profile,
+    "long": long,
+    "messages": messages,
+}
 
 
 def main() -> None:

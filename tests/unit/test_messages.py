@@ -53,7 +53,8 @@ def test_rules_by_name_direction_and_for_all():
     }  # fmt: skip
     mixed = codes("bfloat16:delta=top0.05:down/v=log8:direction=int4")
     assert mixed == {
-        "down/params": "bfloat16", "down/v": "log8", "down/direction": "int4", "up/delta": "top0.05", "up/v": "bfloat16",
+        "down/params": "bfloat16", "down/v": "log8", "down/direction": "int4",
+        "up/delta": "top0.05", "up/v": "bfloat16",
     }  # fmt: skip
     assert codes("top0.1")["down/params"] == "float32"
     assert codes("top0.1")["up/v"] == "log8"
