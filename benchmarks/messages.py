@@ -25,6 +25,7 @@ from fedlada.data.held_out import held_out
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
+from fedlada.history import History
 from fedlada.messages import PRESETS
 from fedlada.simulation import TrainingDiverged
 
@@ -58,15 +59,14 @@ def experiments(given: argparse.Namespace, known: list[Run]) -> list[Run]:
     """What a stage runs, as plain values."""
     if given.stage == "tune":
         seeds, rows = (100, 101), []
-        for method, grid in GRIDS.items():
+        for method in given.methods.split(","):
+            grid = GRIDS[method]
             rows += [(method, dict(zip(grid, v, strict=True)), "float32") for v in itertools.product(*grid.values())]
     elif given.stage == "codes":
         seeds, rows = (110, 111, 112), [("fedlada", best("fedlada", given, known), code) for code in CODES]
     else:
         seeds = tuple(int(seed) for seed in given.seeds.split(","))
-        sent = [
-            (m, c) for m in ("fedavg", "fedlada") for c in given.messages.split(",") if (m, c) != ("fedavg", "lean")
-        ]
+        sent = [("fedavg", "float32"), *(("fedlada", code) for code in given.messages.split(","))]
         rows = [(method, best(method, given, known), code) for method, code in sent]
     return [
         {"stage": given.stage, "method": method, "values": values, "messages": code, "seed": seed}
@@ -102,14 +102,14 @@ def run_one(run: Run, source: Source, given: argparse.Namespace) -> Run:
     hyper = {name: value for name, value in run["values"].items() if name != "lr"}
     experiment = Experiment(
         method=run["method"], dataset=given.dataset, data_dir=given.data_dir, lr=run["values"]["lr"], hyper=hyper,
-        rounds=given.rounds, seed=run["seed"], messages=run["messages"],
+        rounds=given.rounds, seed=run["seed"], messages=run["messages"], target=given.stop_at,
+        stop_at_target=given.stop_at is not None,
     )  # fmt: skip
     start = time.perf_counter()
     try:
         history = experiment.run(source=source).history
-    except TrainingDiverged as error:
-        assert error.result is not None
-        history = error.result.history
+    except TrainingDiverged as diverged:
+        history = diverged.result.history if diverged.result else History()
     return {
         **run,
         "dataset": given.dataset,
@@ -156,6 +156,8 @@ def main() -> None:
     parser.add_argument("--dataset", choices=("fashion-mnist", "cifar10"), default="fashion-mnist")
     parser.add_argument("--data-dir")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--stop-at", type=float, help="end a run at this accuracy")
+    parser.add_argument("--methods", default="fedavg,fedlada", help="tune: for which methods")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--messages", default="float32,lean")
     parser.add_argument("--shard", default="1/1")
