@@ -60,11 +60,15 @@ def test_codes_are_the_same_bits_on_both(codec):
             3 * torch.randn(size, generator=random)
         )
         vector = vector.abs() + 1e-12 if codec.needs_positive else vector
-        for key in (0, 2**64 - 1, 0x9E3779B97F4A7C15):
+        for key in (0, 2**64 - 2, 0x9E3779B97F4A7C15):
             here, there = codec.encode(vector, key), codec.encode(vector.cuda(), key)
             for name, part in here.parts.items():
                 assert torch.equal(part, there.parts[name].cpu()), (size, name)
             assert torch.equal(codec.decode(here), codec.decode(there).cpu())
+            # What has travelled once lies exactly on its levels, where the least difference would show.
+            again = codec.decode(here)
+            once_more = codec.encode(again, key + 1), codec.encode(again.cuda(), key + 1)
+            assert torch.equal(codec.decode(once_more[0]), codec.decode(once_more[1]).cpu())
 
 
 def test_noise_is_the_same_bits_on_both():

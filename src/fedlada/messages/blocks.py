@@ -24,7 +24,8 @@ class Blockwise(Codec):
     def encode(self, vector: Tensor, key: int) -> Encoded:
         size = vector.numel()
         rows = in_blocks(vector.float(), self.block)
-        scales = _bfloat16_above(rows.abs().amax(dim=1) / self.levels)
+        # By a tensor: a GPU multiplies by the reciprocal of a plain number, which is not the same to the last bit.
+        scales = _bfloat16_above(rows.abs().amax(dim=1) / rows.new_full((1,), self.levels))
         divisors = scales.float().unsqueeze(1)
         # A block of zeros, or of numbers so small that their scale is zero, is sent as zeros.
         scaled = torch.where(divisors > 0, rows / divisors, 0.0).flatten()[:size]

@@ -20,7 +20,7 @@ CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(
 """By name; `top0.05` and the like (the largest 5 % of the numbers) come on top."""
 
 PRESETS = {
-    "lean": "params=int8:direction=int4:v=log8:delta=int4:control=int8:control_change=int4",
+    "lean": "params=int8:direction=int4:v=log8+every5:delta=int4:control=int8:control_change=int4",
 }
 """Names for whole choices."""
 
