@@ -121,24 +121,34 @@ def run_one(run: Run, source: Source, given: argparse.Namespace) -> Run:
     }
 
 
+def megabytes(run: Run, rounds: int) -> float:
+    """Of the first rounds; a file may hold one number where all rounds weigh the same."""
+    each = run["bytes"]
+    return (sum(each[:rounds]) if isinstance(each, list) else each * rounds) / 1e6
+
+
 def same(one: Run, other: Run) -> bool:
     return all(one[name] == other[name] for name in ("stage", "method", "values", "messages", "seed"))
 
 
-def table(runs: list[Run], stage: str, targets: list[float]) -> None:
+def table(runs: list[Run], dataset: str, stage: str, targets: list[float]) -> None:
     """Rounds and megabytes to each target, mean and standard deviation over seeds."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if run["stage"] == stage:
+        if run["stage"] == stage and run["dataset"] == dataset:
             groups.setdefault((run["method"], run["messages"]), []).append(run)
     print("| method | messages | MB a round | " + " | ".join(f"rounds to {t:g} | MB to {t:g}" for t in targets), end="")
     print(" | best accuracy |\n|" + "---|" * (4 + 2 * len(targets)))
     for (method, code), group in groups.items():
-        cells = [method, f"`{code}`", f"{statistics.fmean(b for run in group for b in run['bytes']) / 1e6:.3f}"]
+        cells = [
+            method,
+            f"`{code}`",
+            f"{statistics.fmean(megabytes(run, n := len(run['accuracy'])) / n for run in group):.3f}",
+        ]
         for target in targets:
             rounds = [next((n for n, a in enumerate(run["accuracy"], 1) if a >= target), None) for run in group]
             arrived = [n for n in rounds if n is not None]
-            sent = [sum(run["bytes"][:n]) / 1e6 for run, n in zip(group, rounds, strict=True) if n is not None]
+            sent = [megabytes(run, n) for run, n in zip(group, rounds, strict=True) if n is not None]
             whole = len(arrived) == len(group)
             cells += [_spread(arrived, ".1f") if whole else "∞", _spread(sent, ".1f") if whole else "∞"]
         cells.append(_spread([100 * max(run["accuracy"]) for run in group], ".2f"))
@@ -170,7 +180,7 @@ def main() -> None:
     runs: list[Run] = json.loads(given.out.read_text()) if given.out.exists() else []
     known = [run for file in files if file.exists() for run in json.loads(file.read_text())]
     if given.stage == "table":
-        table(known, given.of, [float(one) for one in given.target.split(",")])
+        table(known, given.dataset, given.of, [float(one) for one in given.target.split(",")])
         return
     source = Experiment(dataset=given.dataset, data_dir=given.data_dir).load_data()
     if given.stage != "final":
