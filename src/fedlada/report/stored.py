@@ -1,0 +1,47 @@
+"""Tables and charts kept beside runs, so that a page can be made again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedlada.report.chart import Chart
+from fedlada.report.table import Table
+from fedlada.runs.files import write_json
+
+TABLES, CHARTS = "tables.json", "charts.json"
+Kind = TypeVar("Kind", Table, Chart)
+
+
+def write_tables(folder: Path, tables: Iterable[Table]) -> None:
+    """Keep tables in a folder, in place of those it kept."""
+    write_json(folder / TABLES, [table.to_json() for table in tables])
+
+
+def write_charts(folder: Path, charts: Iterable[Chart]) -> None:
+    """Keep charts in a folder, in place of those it kept."""
+    write_json(folder / CHARTS, [chart.to_json() for chart in charts])
+
+
+def read_tables(folder: Path) -> list[Table]:
+    """The tables that a folder keeps; none where it keeps none."""
+    return _read(folder / TABLES, Table.from_json)
+
+
+def read_charts(folder: Path) -> list[Chart]:
+    """The charts that a folder keeps; none where it keeps none."""
+    return _read(folder / CHARTS, Chart.from_json)
+
+
+def _read(path: Path, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
+    try:
+        values = json.loads(path.read_bytes())
+        if not isinstance(values, list):
+            raise ValueError("it is not a list")
+        return [from_json(one) for one in values]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
