@@ -11,6 +11,7 @@ from fedlada.cli.compare import compare
 from fedlada.cli.completion import completion
 from fedlada.cli.evaluate import evaluate
 from fedlada.cli.flags import NearestGroup
+from fedlada.cli.report import report, watch
 from fedlada.cli.run import resume, run
 from fedlada.cli.show import data, methods
 
@@ -28,7 +29,7 @@ def fedlada() -> None:
     """
 
 
-for command in (run, resume, compare, evaluate, methods, data, completion):
+for command in (run, resume, compare, evaluate, report, watch, methods, data, completion):
     fedlada.add_command(command)
 
 

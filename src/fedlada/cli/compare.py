@@ -1,4 +1,4 @@
-"""`fedlada compare`: several methods over several seeds, with a table and a picture."""
+"""`fedlada compare`: several methods over several seeds, with a table, a picture and a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from fedlada.experiment import Experiment, hyper_parameters
 from fedlada.history import History
 from fedlada.parallel import Job, run_jobs
 from fedlada.recipes import RECIPES
-from fedlada.report.comparison import COLUMNS, Comparison
+from fedlada.report.command import command_line
+from fedlada.report.comparison import Comparison
+from fedlada.report.curves import curves
+from fedlada.report.page import write_page
+from fedlada.report.plots import save_chart
+from fedlada.report.records import named, read_files
+from fedlada.report.stored import write_command, write_tables
 from fedlada.runs.metrics import read_rows
 
 DEFAULT_TARGET = 0.9
@@ -40,7 +46,7 @@ DEFAULT_TARGET = 0.9
 def compare(
     methods: list[str], seeds: list[int], jobs: int | None, out: Path | None, quiet: bool, as_json: bool, **flags: Any
 ) -> None:
-    """Compare methods: rounds to a target accuracy, a table and a picture.
+    """Compare methods: rounds to a target accuracy, a table, a picture and a page.
 
     A hyper-parameter applies to those methods that have it.
 
@@ -75,11 +81,15 @@ def compare(
         for method in methods
     }
     comparison = Comparison(histories, target, baseline="fedavg" if "fedavg" in methods else methods[0])
-    _write(folder, comparison, first)
+    command = _command(methods, seeds, flags)
+    _write(folder, comparison, first, command)
+    runs = named([read_files(job.folder) for job in all_jobs if (job.folder / "config.json").exists()])
+    title = f"{', '.join(methods)} on {first.dataset}"
+    write_page(folder / "report.html", title=title, runs=runs, tables=[comparison.to_table()], command=command)
     if as_json:
         print(json.dumps(_as_json(comparison, folder)))
     else:
-        _print(comparison, folder, len(seeds))
+        _print(comparison, folder)
     for label, why in failures.items():
         print(f"fedlada: {label}: {why}", file=sys.stderr)
     if failures:
@@ -95,25 +105,33 @@ def _flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[st
     return {name: value for name, value in flags.items() if name not in hyper or name in hyper_parameters(method)}
 
 
-def _write(folder: Path, comparison: Comparison, experiment: Experiment) -> None:
-    (folder / "table.md").write_text(comparison.to_markdown(), encoding="utf-8")
+def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:
+    table = comparison.to_table()
+    (folder / "table.md").write_text(table.to_markdown(), encoding="utf-8")
+    (folder / "table.tex").write_text(table.to_latex(), encoding="utf-8")
     (folder / "table.csv").write_text(comparison.to_csv(), encoding="utf-8")
+    write_tables(folder, [table])
+    write_command(folder, command)
+    full = experiment.resolved()
+    title = f"{full.dataset}, {full.cohort_size} of {full.num_clients or 'all'} clients a round"
     try:
-        from fedlada.report.plots import plot_histories
-
-        full = experiment.resolved()
-        title = f"{full.dataset}, {full.cohort_size} of {full.num_clients or 'all'} clients a round"
-        figure = plot_histories(comparison.histories, metric="test_accuracy", target=comparison.target, title=title)
-        figure.savefig(folder / "comparison.png", dpi=150)
+        chart = curves(comparison.histories, "test_accuracy", title=title, targets=[comparison.target])
+        save_chart(chart, folder / "comparison", ["png"])
     except ModuleNotFoundError as error:
         print(f"fedlada: no picture: {error}", file=sys.stderr)
 
 
-def _print(comparison: Comparison, folder: Path, num_seeds: int) -> None:
-    title = f"Accuracy target {comparison.target:g}, mean ± standard deviation over {num_seeds} seed(s)"
-    print_table(COLUMNS, comparison.rows(), title=title)
-    print(f"speed-up: rounds to the target, relative to {comparison.baseline}; ∞: not reached in the rounds run")
-    print(f"in {folder}: comparison.png, table.md, table.csv and a folder for each run")
+def _command(methods: list[str], seeds: list[int], flags: dict[str, Any]) -> str:
+    """The comparison as one would type it again."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    return command_line("compare", {"methods": methods, "seeds": seeds, **given}.items())
+
+
+def _print(comparison: Comparison, folder: Path) -> None:
+    table = comparison.to_table()
+    print_table(table.columns, table.rows, title=table.title)
+    print(*table.notes, sep="\n")
+    print(f"in {folder}: report.html, comparison.png, table.md, table.csv, table.tex and a folder for each run")
 
 
 def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:

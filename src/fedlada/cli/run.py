@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -175,3 +176,4 @@ def _print_summary(summary: dict[str, Any]) -> None:
         print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")
     print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
+    print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")

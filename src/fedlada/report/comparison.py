@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedlada.history import History
+from fedlada.report.table import Table
 
 NEVER = "∞"
 COLUMNS = (
@@ -61,10 +62,17 @@ class Comparison:
             _mean([row["seconds"] for history in seeds for row in history]),
         ]
 
-    def to_markdown(self) -> str:
-        """The table for a document."""
-        lines = [COLUMNS, ["---"] * len(COLUMNS), *self.rows()]
-        return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    def to_table(self) -> Table:
+        """The table that is printed, written and shown on a page."""
+        num_seeds = max(map(len, self.histories.values()), default=0)
+        return Table(
+            title=f"Accuracy target {self.target:g}, mean ± standard deviation over {num_seeds} seed(s)",
+            columns=COLUMNS,
+            rows=tuple(tuple(row) for row in self.rows()),
+            notes=(
+                f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run.",
+            ),
+        )
 
     def to_csv(self) -> str:
         """The figures for a spreadsheet: one line for each method and seed number."""

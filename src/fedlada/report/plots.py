@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedlada.history import History
 from fedlada.randomness import Ints
+from fedlada.report.chart import Chart, Series
+from fedlada.report.curves import curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+ARROW = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b4fa8", "#3d434a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "p", "*")
+PAPER: dict[Any, Any] = {
+    "font.family": "serif",
+    "font.serif": ["STIXGeneral", "DejaVu Serif"],
+    "mathtext.fontset": "stix",
+    "font.size": 11,
+    # Text that an editor can still change, and that a reader can search.
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    # The same data give the same file.
+    "svg.hashsalt": "fedlada",
+}
+"""How pictures for a paper are set."""
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Figure, Any]:
@@ -27,6 +49,52 @@ def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Figure, Any]:
     return figure, axes
 
 
+@contextmanager
+def _paper_style() -> Iterator[None]:
+    try:
+        import matplotlib
+    except ImportError:
+        raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
+    with matplotlib.rc_context(PAPER):
+        yield
+
+
+def draw_chart(chart: Chart) -> Figure:
+    """A chart as a figure, in the style of a paper."""
+    with _paper_style():
+        figure, axes = new_figure(width=5.6, height=3.9)
+        bars = [one for one in chart.series if one.style == "bars"]
+        for number, series in enumerate(chart.series):
+            _draw(axes, series, number, bars)
+        if chart.log_x:
+            axes.set_xscale("log")
+        if chart.log_y:
+            axes.set_yscale("log")
+        for target in chart.targets:
+            axes.axhline(target, color="0.4", linestyle="--", linewidth=1)
+            axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="top")
+        _leave_room(axes, chart)
+        # Names are shown as they are: a dollar sign in one does not begin mathematics.
+        axes.set_xlabel(chart.x_label, parse_math=False)
+        axes.set_ylabel(chart.y_label, parse_math=False)
+        axes.set_title(chart.title, parse_math=False)
+        if any(series.name for series in chart.series):
+            for text in axes.legend(frameon=False).get_texts():
+                text.set_parse_math(False)
+    return figure
+
+
+def save_chart(chart: Chart, path_without_suffix: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a chart in each format; where they are."""
+    figure = draw_chart(chart)
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same data give the same file
+    paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
+    with _paper_style():
+        for path, suffix in zip(paths, formats, strict=True):
+            figure.savefig(path, dpi=200, metadata=undated.get(suffix))
+    return paths
+
+
 def plot_histories(
     histories: Mapping[str, Sequence[History]],
     *,
@@ -36,30 +104,49 @@ def plot_histories(
 ) -> Figure:
     """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed."""
     chosen = metric or _best_known(histories)
-    figure, axes = new_figure()
-    for name, seeds in histories.items():
-        measured = [history.measured(chosen) for history in seeds]
-        rounds = sorted(set.intersection(*(set(rounds) for rounds, _ in measured)))
-        if not rounds:
-            continue
-        table = np.array([[dict(zip(*one, strict=True))[round] for round in rounds] for one in measured])
-        (line,) = axes.plot(rounds, table.mean(axis=0), label=name, linewidth=1.6)
-        if len(seeds) > 1:
-            axes.fill_between(rounds, table.min(axis=0), table.max(axis=0), color=line.get_color(), alpha=0.15, lw=0)
-    if target is not None:
-        axes.axhline(target, color="0.4", linestyle="--", linewidth=1)
-        axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="top")
-    if chosen == "test_accuracy" and target is not None:
-        # The first rounds say little; leave the room to where the methods differ.
-        values = [value for seeds in histories.values() for history in seeds for value in history.measured(chosen)[1]]
-        if values:
-            axes.set_ylim(min(float(np.quantile(values, 0.1)), target) - 0.05, 1.005)
-    axes.set_xlabel("round")
-    axes.set_ylabel(chosen.replace("_", " "))
-    axes.set_title(title)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False)
-    return figure
+    return draw_chart(curves(histories, chosen, title=title, targets=() if target is None else (target,)))
+
+
+def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:
+    x, y = np.asarray(series.x, dtype=float), np.asarray(series.y, dtype=float)
+    colour = COLOURS[number % 8]
+    name = f" {series.name}" if series.name.startswith("_") else series.name  # matplotlib hides such names
+    look = {"color": colour, "label": name, "marker": MARKERS[(number + number // 8) % 8], "markersize": 4.5}
+    if series.style == "bars":
+        return _draw_bars(axes, series, bars, colour, name)
+    if series.style == "line":
+        every = max(1, len(x) // 10)
+        # Each line begins its markers elsewhere, so that those of two lines seldom meet.
+        axes.plot(x, y, linewidth=1.6, markevery=(every * (number % 8) // 8, every), **look)
+    else:
+        axes.plot(x, y, linestyle="", **look)
+    if series.style == "arrows":
+        for x0, y0, x1, y1 in zip(x, y, x[1:], y[1:], strict=False):
+            axes.annotate("", (x1, y1), (x0, y0), arrowprops={**ARROW, "color": colour})
+    if series.low:
+        axes.fill_between(x, series.low, series.high, color=colour, alpha=0.15, lw=0)
+    return None
+
+
+def _draw_bars(axes: Any, series: Series, bars: list[Series], colour: str, name: str) -> None:
+    """Bars of several series stand beside each other."""
+    gaps = np.diff(np.unique(np.concatenate([one.x for one in bars])))
+    width = 0.8 * (float(gaps.min()) if gaps.size else 1.0) / len(bars)
+    x, y = np.asarray(series.x, dtype=float) + width * (bars.index(series) - (len(bars) - 1) / 2), np.asarray(series.y)
+    axes.bar(x, y, width, color=colour, label=name)
+    if series.low:
+        spread = [y - np.asarray(series.low), np.asarray(series.high) - y]
+        axes.errorbar(x, y, spread, linestyle="", color="0.25", capsize=2)
+
+
+def _leave_room(axes: Any, chart: Chart) -> None:
+    """With a target to reach, the first rounds say little: leave the room to where the lines differ."""
+    values = [value for series in chart.series for value in series.y if np.isfinite(value)]
+    if not chart.targets or not values or chart.log_y:
+        return
+    bottom, top = min(float(np.quantile(values, 0.1)), *chart.targets), max(*values, *chart.targets)
+    air = 0.08 * (top - bottom) or 0.05
+    axes.set_ylim(bottom - air, top + air)
 
 
 def plot_partition(clients: Sequence[Ints], labels: np.ndarray[Any, Any], *, title: str = "") -> Figure:

@@ -1,12 +1,20 @@
-"""Runs as a page shows them."""
+"""Runs as a page shows them: found in folders, named by what tells them apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedlada.history import Row
+from fedlada.report.command import run_command
+from fedlada.runs.clients import read_clients
+from fedlada.runs.folder import FREE_TO_CHANGE, read_config
+from fedlada.runs.metrics import read_rows
 
 
 @dataclass(frozen=True)
@@ -23,3 +31,115 @@ class RunRecord:
     """The exact command that makes it."""
     labels_per_client: Sequence[Sequence[int]] | None = None
     """counts[client][class], where known."""
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class StoredFiles:
+    """What a run's folder says, before it has a name among others."""
+
+    folder: Path
+    config: dict[str, Any]
+    rows: list[Row]
+    labels_per_client: list[list[int]] | None
+
+
+def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
+    """Every run in these folders, at any depth; a folder without one is a sentence."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"there is no folder {folder}")
+        inside = {path.resolve(): path for path in find_runs(folder)}
+        if not inside:
+            raise ValueError(f"{folder} holds no run: no folder in it has a config.json")
+        found = {**inside, **found}
+    return named([read_files(path) for path in found.values()])
+
+
+def find_runs(folder: Path) -> Iterator[Path]:
+    """The run folders in a folder, itself included; what lies inside a run's folder belongs to that run."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "config.json" in files and _is_run(Path(place)):
+            folders.clear()
+            yield Path(place)
+
+
+def _is_run(folder: Path) -> bool:
+    """Other programs have a config.json too: a run's names its method."""
+    try:
+        return "method" in read_config(folder)
+    except ValueError:
+        return (folder / "metrics.jsonl").exists()  # a run whose configuration is damaged: reading it will say so
+
+
+def read_files(folder: Path) -> StoredFiles:
+    """A run's folder as it is now, also while the run goes on."""
+    return StoredFiles(folder, read_config(folder), read_rows(folder / "metrics.jsonl"), read_clients(folder))
+
+
+def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
+    """Give each run its group and a label of its own."""
+    groups = group_names([run.config for run in runs])
+    labels = [f"{group}, seed {run.config.get('seed', '?')}" for group, run in zip(groups, runs, strict=True)]
+    often = Counter(labels)
+    return [
+        RunRecord(
+            label=label if often[label] == 1 else f"{label}, {run.folder}",
+            group=group,
+            config=run.config,
+            rows=run.rows,
+            command=run_command(run.config, run.folder),
+            labels_per_client=run.labels_per_client,
+            folder=str(run.folder),
+        )
+        for label, group, run in zip(labels, groups, runs, strict=True)
+    ]
+
+
+FIRST_TO_NAME = (
+    "dataset",
+    "model",
+    "partition",
+    "concentration",
+    "cohort_size",
+    "local_epochs",
+    "local_steps",
+    "alpha",
+)
+"""What people call experiments by; other fields name a group only where these do not tell it from another."""
+SAME_GROUP = {*FREE_TO_CHANGE, "seed", "clients"}
+"""What may differ between runs that are averaged."""
+
+
+def group_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The method of each run, and as many other fields as tell different configurations apart."""
+    flat = [{name: text for name, text in flattened(config) if name not in SAME_GROUP} for config in configs]
+    names = [str(config.get("method", "run")) for config in configs]
+    order = {name: number for number, name in enumerate(FIRST_TO_NAME)}
+    fields = sorted({name for one in flat for name in one}, key=lambda name: (order.get(name, len(order)), name))
+    for field in fields:
+        values = defaultdict(set)
+        for name, one in zip(names, flat, strict=True):
+            values[name].add(one.get(field))
+        names = [
+            f"{name}, {_short(field, one.get(field, 'not set'))}" if len(values[name]) > 1 else name
+            for name, one in zip(names, flat, strict=True)
+        ]
+    return names
+
+
+def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A configuration as names and texts; hyper-parameters stand beside the other fields."""
+    hyper = config.get("hyper")
+    plain = {name: value for name, value in config.items() if name != "hyper"}
+    fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
+    return [
+        (str(name), value if isinstance(value, str) else json.dumps(value, default=str))
+        for name, value in fields.items()
+    ]
+
+
+def _short(field: str, value: str) -> str:
+    return value if field in ("dataset", "model") else f"{field.replace('_', ' ')} {value}"

@@ -1,4 +1,4 @@
-"""Tables and charts kept beside runs, so that a page can be made again."""
+"""Tables, charts and the command kept beside runs, so that a page can be made again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedlada.report.chart import Chart
 from fedlada.report.table import Table
 from fedlada.runs.files import write_json
 
-TABLES, CHARTS = "tables.json", "charts.json"
+TABLES, CHARTS, COMMAND = "tables.json", "charts.json", "command.txt"
 Kind = TypeVar("Kind", Table, Chart)
 
 
@@ -45,3 +45,16 @@ def _read(path: Path, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Ki
         return []
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+def write_command(folder: Path, command: str) -> None:
+    """Keep the command that made a folder of runs."""
+    (folder / COMMAND).write_text(command + "\n", encoding="utf-8")
+
+
+def read_command(folder: Path) -> str:
+    """The command that made a folder of runs; empty where it is not known."""
+    try:
+        return (folder / COMMAND).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedlada.history import History, Row
 from fedlada.observers import Observer
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
+from fedlada.runs.clients import write_clients
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.simulation import Simulation
@@ -69,6 +70,7 @@ class RunFolder(Observer):
         self._open(simulation)
         try:
             self._resume(simulation)
+            write_clients(self.path, simulation)
         except BaseException:
             self._lock.release()
             raise

@@ -1,0 +1,52 @@
+"""The command that makes a run, written from its configuration."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedlada.data.sources import DATASETS
+from fedlada.experiment import Experiment
+from fedlada.recipes import RECIPES
+
+NAMED_BY_OTHERS = {"format", "fedlada", "hyper", "method", "dataset"}
+
+
+def run_command(config: Mapping[str, Any], folder: Path) -> str:
+    """`fedlada run` with every flag that is not its default; empty for a run that was made from Python.
+
+    The configuration is looked at, never built: that would import the model of whoever wrote it.
+    """
+    if "dataset" not in config:
+        return ""
+    method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
+    if method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):
+        return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
+    usual = Experiment(method=str(method), dataset=str(dataset)).to_json()
+    flags = {"method": method, "dataset": dataset}
+    for one in fields(Experiment):
+        if one.name in NAMED_BY_OTHERS or one.name not in config:
+            continue
+        if config[one.name] != usual[one.name] and config[one.name] is not None:
+            flags[one.name] = config[one.name]
+    if "local_steps" in flags:
+        flags.pop("local_epochs", None)
+    flags |= {
+        name: "none" if value is None else value for name, value in hyper.items() if usual["hyper"].get(name) != value
+    }
+    return command_line("run", flags.items())
+
+
+def command_line(command: str, flags: Iterable[tuple[str, Any]]) -> str:
+    """A command of ours with its flags, as one would type it."""
+    words = ["fedlada", command]
+    for name, value in flags:
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)]
+    return shlex.join(words)

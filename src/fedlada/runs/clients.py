@@ -1,0 +1,50 @@
+"""`clients.json`: how many samples of each class each client has, for those who look at a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedlada.data.samples import ArraySamples
+from fedlada.runs.files import write_json
+
+if TYPE_CHECKING:
+    from fedlada.simulation import Simulation
+
+FILE = "clients.json"
+LARGEST = 200_000
+"""Clients times classes: above this a small file would not be small."""
+
+
+def write_clients(folder: Path, simulation: Simulation) -> None:
+    """Store the counts beside the run, where labels are classes, few, and in memory."""
+    counts = count_labels(simulation)
+    if counts is not None and not (folder / FILE).exists():
+        write_json(folder / FILE, {"format": 1, "labels_per_client": counts})
+
+
+def read_clients(folder: Path) -> list[list[int]] | None:
+    """counts[client][class]; None where they are not known."""
+    try:
+        counts = json.loads((folder / FILE).read_bytes())["labels_per_client"]
+        table = np.asarray(counts)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_table = table.ndim == 2 and table.dtype.kind == "i" and table.size > 0 and bool((table >= 0).all())
+    return table.tolist() if is_table else None
+
+
+def count_labels(simulation: Simulation) -> list[list[int]] | None:
+    """counts[client][class] of a simulation's training data."""
+    if not isinstance(simulation.train, ArraySamples):
+        return None  # a dataset would have to be read whole
+    labels = simulation.train.labels()
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.min() < 0:
+        return None
+    num_classes = int(labels.max()) + 1
+    if num_classes * simulation.plan.num_clients > LARGEST:
+        return None
+    return [np.bincount(labels[own], minlength=num_classes).tolist() for own in simulation.plan.clients]
