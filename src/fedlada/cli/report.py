@@ -15,7 +15,7 @@ from fedlada.cli.output import make_folder
 from fedlada.report.curves import all_curves
 from fedlada.report.page import write_page
 from fedlada.report.plots import FORMATS, save_chart
-from fedlada.report.records import read_runs
+from fedlada.report.records import RunRecord, read_runs
 from fedlada.report.stored import read_charts, read_command, read_tables
 from fedlada.report.watch import HOST, LiveReport, serve
 
@@ -54,7 +54,8 @@ def report(
     make_folder(path.parent)
     if path.is_dir():
         raise ValueError(f"{path} is a folder: --out names the page, as in {path / 'report.html'}")
-    write_page(path, title=title or title_of(folders), runs=runs, tables=tables, charts=charts, command=command)
+    name = title or title_of(folders, runs)
+    write_page(path, title=name, runs=runs, tables=tables, charts=charts, command=command)
     print(f"{len(runs)} run(s) in {path}: open it in a browser")
     if plots is not None:
         make_folder(plots)
@@ -64,8 +65,12 @@ def report(
         print(f"pictures ({', '.join(formats)}) in {plots}")
 
 
-def title_of(folders: Sequence[Path]) -> str:
-    """A page's title where none was given: the folders' names."""
+def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
+    """A page's title where none was given: what is compared if that is short, else the folders' names."""
+    groups = dict.fromkeys(run.group for run in runs)
+    datasets = {str(run.config.get("dataset", "")) for run in runs}
+    if 1 <= len(groups) <= 4 and len(datasets) == 1 and "" not in datasets:
+        return f"{', '.join(groups)} on {datasets.pop()}"
     return ", ".join(folder.resolve().name for folder in folders)
 
 

@@ -16,7 +16,7 @@ from fedlada.report.records import RunRecord
 
 X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "rounds": ("round", lambda _: 1.0),
-    "megabytes": ("megabytes, up and down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
+    "megabytes": ("megabytes, up + down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
     "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
 }
 """What a curve can be drawn against: its label, and how much of it a round adds."""

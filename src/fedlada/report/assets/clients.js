@@ -75,7 +75,7 @@ class ClientsView {
   }
 
   participation(order, left, right, step) {
-    const { clients } = this.run, height = 190, top = 14, bottom = height - 30;
+    const { clients } = this.run, top = 14, bottom = 160, height = bottom + (this.labels() ? 8 : 46);
     const kinds = STATES.filter(([kind]) => clients[kind] && clients[kind].length);
     const total = (client) => sum(kinds.map(([kind]) => clients[kind][client] || 0));
     const y = scale([0, ...order.map(total)], false, bottom, top);
@@ -97,7 +97,7 @@ class ClientsView {
     image.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
     if (!this.labels()) this.clientTicks(image, order, left, step, bottom + 18);
     const legend = kinds.length > 1
-      ? el("ul", { class: "legend" }, kinds.map(([, text], index) => el("li", {}, swatch(index ? index + 2 : 0), " ", text)))
+      ? el("ul", { class: "legend" }, kinds.map(([, text], index) => el("li", {}, swatch(index ? index + 2 : 0, "bars"), " ", text)))
       : null;
     const average = sum(order.map(total)) / clients.number;
     this.hover(image, order, left, step);
@@ -198,7 +198,7 @@ class ClientsView {
     const plot = new Plot(() => ({
       label: "Share of each class in all clients' data and in what the drawn clients held", xLabel: "class", yLabel: "share of samples",
       series: [bars("held by all clients", 7, held), bars("held by those drawn, each time", 0, seen)],
-      formatX: (x) => (Number.isInteger(x) ? String(x) : ""), formatY: (y) => `${format(100 * y)} %`,
+      formatX: String, ticksX: held.map((_, label) => label), formatY: (y) => `${format(100 * y)} %`,
       head: (point) => `class ${point.x}`, describe: (point) => `${format(100 * point.y)} % (${point.count})`,
     }), { height: 260 });
     this.classes.replaceChildren(el("div", {}, el("h3", {}, "Classes in the data, and in the rounds"), plot.node),

@@ -17,10 +17,13 @@ const el = (tag, attributes, ...children) => fill(document.createElement(tag), a
 const svg = (tag, attributes, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
+let numFields = 0;
+
 function choice(label, options, value, onchange) {
-  const select = el("select", { onchange: () => onchange(select.value) });
+  const id = `field-${++numFields}`;
+  const select = el("select", { id, onchange: () => onchange(select.value) });
   for (const [key, text] of options) select.append(el("option", { value: key, selected: key === value }, text));
-  return el("label", {}, label, select);
+  return el("div", { class: "field" }, el("label", { for: id }, label), select);
 }
 
 function check(label, value, onchange) {
@@ -28,15 +31,19 @@ function check(label, value, onchange) {
   return el("label", { class: "check" }, box, label);
 }
 
-function tableOf({ title, columns, rows, notes = [], numeric = [], rowHeads = true, long = [], tall = false }) {
-  const kind = (column) => (numeric[column] ? "number" : long.includes(column) ? "long" : null);
-  const head = el("tr", {}, columns.map((text, column) => el("th", { scope: "col", class: kind(column) }, text)));
-  const body = rows.map((row) =>
-    el("tr", {}, row.map((cell, column) =>
-      column === 0 && rowHeads ? el("th", { scope: "row" }, cell) : el("td", { class: kind(column) }, cell))));
-  const table = el("table", {}, title ? el("caption", {}, title) : null, el("thead", {}, head), el("tbody", {}, body));
-  return el("div", {},
-    el("div", { class: tall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": title || columns.join(", ") }, table),
+let numTables = 0;
+
+function tableOf({ title, columns, rows, notes = [], numeric = [], tall = false }) {
+  const kind = (text, column) => (numeric[column] ? "number" : text.length > 40 ? "long" : null);
+  const id = `table-${++numTables}`;
+  const head = el("tr", {}, columns.map((text, column) => el("th", { scope: "col", class: kind(text, column) }, text)));
+  const body = rows.map((row) => el("tr", {}, row.map((cell, column) =>
+    column === 0 ? el("th", { scope: "row", class: kind(cell, 0) }, cell) : el("td", { class: kind(cell, column) }, cell))));
+  return el("div", { class: "table" },
+    title ? el("p", { class: "caption", id }, title) : null,
+    el("div", { class: tall ? "scroll tall" : "scroll", tabindex: 0, role: "region",
+      ...(title ? { "aria-labelledby": id } : { "aria-label": columns.filter(Boolean).join(", ") }) },
+      el("table", {}, el("thead", {}, head), el("tbody", {}, body))),
     notes.map((note) => el("p", { class: "note" }, note)));
 }
 

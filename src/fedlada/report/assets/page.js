@@ -4,13 +4,13 @@ class Report {
   constructor() {
     this.runs = [];
     this.partitions = [];
-    this.settings = { metric: "", axis: "round", band: "range", smoothing: 1, logX: false, logY: false, singles: false, dataset: "" };
+    this.settings = { metric: "", axis: "round", band: "range", smoothing: 1, logX: false, logY: false, fitEnd: false, singles: false, dataset: "" };
     this.switches = new Set();
     this.colours = new Map();
     this.sections = new Map();
     const options = { switches: this.switches, onswitch: () => this.drawCurves() };
     this.curves = new Plot(() => this.curveSpec(this.settings.metric, this.settings), options);
-    this.drift = new Plot(() => this.curveSpec("drift", { ...this.settings, axis: "round", logX: false, logY: true, singles: false }),
+    this.drift = new Plot(() => this.curveSpec("drift", { ...this.settings, axis: "round", logX: false, logY: true, fitEnd: false, singles: false }),
       { switches: this.switches, withLegend: false, height: 260 });
     this.controls = el("div", { class: "controls" });
     this.clients = new ClientsView(this);
@@ -107,11 +107,12 @@ class Report {
       choice("Show", metrics.map((metric) => [metric, titled(metric)]), settings.metric, set("metric")),
       choice("Against", X_AXES, settings.axis, set("axis", whole)),
       datasets.length > 1 ? choice("Data set", [["", "all"], ...datasets.map((one) => [one, one])], settings.dataset, set("dataset", whole)) : null,
-      several ? choice("Band over seeds", [["range", "lowest to highest"], ["deviation", "± standard deviation"], ["none", "none"]], settings.band, set("band")) : null,
+      several ? choice("Band over seeds", [["range", "low to high"], ["deviation", "± deviation"], ["none", "none"]], settings.band, set("band")) : null,
       choice("Smoothing", [["1", "none"], ["3", "3 values"], ["5", "5 values"], ["10", "10 values"], ["25", "25 values"], ["100", "100 values"]],
         String(settings.smoothing), (value) => set("smoothing")(Number(value))),
       check("log x", settings.logX, set("logX", whole)),
       check("log y", settings.logY, set("logY")),
+      check("fit to the end", settings.fitEnd, set("fitEnd")),
       several ? check("each run", settings.singles, set("singles")) : null,
     ].filter(Boolean));
   }
@@ -121,7 +122,7 @@ class Report {
     if (this.drift.node.isConnected) this.drift.draw();
   }
 
-  curveSpec(metric, { axis, band, smoothing, logX, logY, singles }) {
+  curveSpec(metric, { axis, band, smoothing, logX, logY, fitEnd, singles }) {
     const runs = this.shownRuns();
     const series = [];
     for (const [name, members] of groupsOf(runs)) {
@@ -133,7 +134,7 @@ class Report {
     const targets = metric === "test_accuracy" ? [...new Set(runs.map((run) => run.summary.target).filter((target) => target !== null))] : [];
     const axisName = X_AXES.find(([key]) => key === axis)[1];
     return {
-      series, logX, logY, targets, xLabel: axis === "round" ? "round" : axisName, yLabel: titled(metric), label: `${titled(metric)} against ${axisName}`,
+      series, logX, logY, fitEnd, targets, xLabel: axis === "round" ? "round" : axisName, yLabel: titled(metric), label: `${titled(metric)} against ${axisName}`,
       formatX: format, formatY: (value) => (isShare(metric) ? `${format(100 * value)} %` : format(value)),
       head: (point) => (axis === "round" ? `round ${point.round}` : `${format(point.x)} ${axisName.split(",")[0]} (round ${point.round})`),
       describe: (point) => formatMetric(metric, point.y) + (point.count > 1 ? ` ± ${formatMetric(metric, point.spread)}` : ""),

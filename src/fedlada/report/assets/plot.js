@@ -10,9 +10,10 @@ const colour = (index) => `s${index % 8}`;
 const marker = (index, x, y) =>
   svg("path", { class: `${colour(index)} ${index < 8 ? "filled" : "hollow"}`, d: MARKERS[(index + Math.floor(index / 8)) % 8],
     transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` });
-const swatch = (index) =>
-  svg("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": "true" },
-    svg("line", { class: `${colour(index)} line`, x1: 1, x2: 25, y1: 6, y2: 6 }), marker(index, 13, 6));
+const swatch = (index, style = "line") =>
+  svg("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": "true" }, style === "bars"
+    ? svg("rect", { class: `${colour(index)} filled`, x: 7, y: 0, width: 12, height: 12 })
+    : [svg("line", { class: `${colour(index)} line`, x1: 1, x2: 25, y1: 6, y2: 6 }), marker(index, 13, 6)]);
 
 /**
  * `spec()` gives {label, xLabel, yLabel, series: [{name, index, points: [{x, y, low, high, text}], hasBand, tails, raw, style}],
@@ -49,8 +50,10 @@ class Plot {
       "aria-label": `${spec.label}. ${this.shown.map((one) => one.name).join(", ") || "nothing shown"}. Arrow keys read values, plus and minus zoom.`,
     });
     this.drawAxes(image, spec, narrow);
-    const marks = svg("svg", { x: this.box.left, y: 0, width: this.box.right - this.box.left, height: height,
-      viewBox: `${this.box.left} 0 ${this.box.right - this.box.left} ${height}`, overflow: this.zoom ? "hidden" : "visible" });
+    // What lies outside a chosen range is cut at the frame; markers on the frame stay whole otherwise.
+    const { left, right, top, bottom } = this.box, cut = Boolean(this.zoom || spec.fitEnd);
+    const marks = svg("svg", { x: left, y: top, width: right - left, height: bottom - top,
+      viewBox: `${left} ${top} ${right - left} ${bottom - top}`, overflow: cut ? "hidden" : "visible" });
     for (const one of this.shown) marks.append(this.drawSeries(one));
     image.append(marks);
     this.cross = svg("g");
@@ -72,7 +75,9 @@ class Plot {
     const xs = every.map((point) => point.x);
     if (this.shown.some((one) => one.style === "bars") && xs.length) xs.push(Math.min(...xs) - 0.6, Math.max(...xs) + 0.6);
     const x = scale(this.zoom || xs, spec.logX, this.box.left, this.box.right);
-    const inView = every.filter((point) => !this.zoom || (point.x >= this.zoom[0] && point.x <= this.zoom[1]));
+    // Fitted to the end, the first quarter of the way, where everything changes, does not set the vertical range.
+    const [first, last] = this.zoom || [spec.fitEnd ? x.value(x.at(x.low) + (x.at(x.high) - x.at(x.low)) / 4) : -Infinity, Infinity];
+    const inView = every.filter((point) => point.x >= first && point.x <= last);
     const ys = inView.flatMap((point) => [point.y, point.low ?? point.y, point.high ?? point.y]);
     if (this.shown.some((one) => one.style === "bars")) ys.push(0);
     if (!this.zoom) ys.push(...(spec.targets || []));
@@ -90,7 +95,7 @@ class Plot {
         svg("text", { x: left - 8, y: place + 4, "text-anchor": "end" }, spec.formatY(tick)));
     }
     let free = -Infinity;
-    for (const tick of this.x.ticks(narrow ? 4 : 8)) {
+    for (const tick of spec.ticksX || this.x.ticks(narrow ? 4 : 8)) {
       const place = this.x.at(tick), text = spec.formatX(tick), half = text.length * 3.6;
       image.append(svg("line", { class: "axis", x1: place, x2: place, y1: bottom, y2: bottom + 4 }));
       if (place - half < free) continue; // labels never overlap
@@ -104,7 +109,7 @@ class Plot {
       const place = this.y.at(target);
       if (!(place >= top && place <= bottom)) continue;
       image.append(svg("line", { class: "target", x1: left, x2: right, y1: place, y2: place }),
-        svg("text", { x: right, y: place - 5, "text-anchor": "end" }, `target ${spec.formatY(target)}`));
+        svg("text", { x: left + 6, y: place - 5 }, `target ${spec.formatY(target)}`));
     }
   }
 
@@ -179,7 +184,7 @@ class Plot {
       ondblclick: () => { alone(one.name); this.onswitch(); },
       onpointerenter: () => this.light(one.name), onpointerleave: () => this.light(null),
       onfocus: () => this.light(one.name), onblur: () => this.light(null),
-    }, swatch(one.index), one.name)]));
+    }, swatch(one.index, one.style), one.name)]));
     const quiet = (text, onclick) => el("button", { type: "button", class: "quiet", onclick }, text);
     this.showAll = quiet("Show all", () => { this.switches.clear(); this.onswitch(); });
     this.wholeRange = quiet("Whole range", () => { this.zoom = null; this.draw(); });
@@ -276,12 +281,13 @@ class Plot {
       ...here.map(({ one, point }) => svg("circle", { class: `${colour(one.index)} hollow`, cx: this.x.at(point.x), cy: this.y.at(point.y), r: 4.5 })));
     const head = this.current.head(closest.point);
     this.tip.replaceChildren(el("b", {}, head), el("table", {}, el("tbody", {}, here.map(({ one, point }) =>
-      el("tr", {}, el("td", {}, swatch(one.index), " ", one.name), el("td", {}, this.current.describe(point)))))));
+      el("tr", {}, el("td", {}, swatch(one.index, one.style), " ", one.name), el("td", {}, this.current.describe(point)))))));
     this.tip.hidden = false;
     const ratio = this.figure.clientWidth / this.width, wide = this.tip.offsetWidth, x = place * ratio;
     const left = x + 14 + wide > this.figure.clientWidth ? x - wide - 14 : x + 14;
     this.tip.style.left = `${Math.max(0, Math.min(left, this.figure.clientWidth - wide))}px`;
-    this.tip.style.top = `${this.box.top + 4}px`;
+    const { top, bottom } = this.box, above = mean(here.map(({ point }) => this.y.at(point.y))) < (top + bottom) / 2;
+    this.tip.style.top = `${above ? Math.max(0, bottom * ratio - this.tip.offsetHeight - 8) : top + 4}px`; // where the lines are not
     if (aloud) say(`${head}: ${here.map(({ one, point }) => `${one.name} ${this.current.describe(point)}`).join(", ")}`);
   }
 }

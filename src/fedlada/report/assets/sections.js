@@ -16,7 +16,7 @@ function runsTable(runs) {
   ].filter(Boolean);
   return tableOf({
     columns: columns.map(([name]) => name), rows: runs.map((run) => columns.map(([, cell]) => cell(run))),
-    numeric: columns.map(([name]) => name !== "run" && name !== "folder"), long: [columns.length - 1], tall: runs.length > 14,
+    numeric: columns.map(([name]) => name !== "run" && name !== "folder"), tall: runs.length > 14,
   });
 }
 
@@ -41,7 +41,7 @@ function configuration(runs) {
   if (differ.length)
     parts.push(tableOf({ title: "What differs between the runs", columns: ["run", ...differ.map(titled)], tall: runs.length > 14,
       rows: runs.map((run, index) => [run.label, ...differ.map((name) => of(values[index], name))]) }));
-  const common = tableOf({ columns: ["setting", "value"], rows: same.map((name) => [name, of(values[0], name)]), long: [1] });
+  const common = tableOf({ columns: ["setting", "value"], rows: same.map((name) => [name, of(values[0], name)]) });
   parts.push(el("details", { open: runs.length === 1 },
     el("summary", {}, runs.length === 1 ? "Every setting" : `What all runs share (${plural(same.length, "setting")})`), common));
   return el("div", {}, parts);

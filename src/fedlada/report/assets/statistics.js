@@ -2,7 +2,7 @@
 
 const X_AXES = [
   ["round", "rounds"],
-  ["megabytes", "megabytes, up and down"],
+  ["megabytes", "megabytes, up + down"],
   ["megabytes_up", "megabytes, up"],
   ["seconds", "seconds of training"],
 ];

@@ -1,0 +1,264 @@
+"""Tables, charts and the data of a page: escaped, whole, and small."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedlada.cli.flags import build_experiment
+from fedlada.cli.run import run as run_command_line
+from fedlada.experiment import Experiment
+from fedlada.report.chart import Chart, Series
+from fedlada.report.command import run_command
+from fedlada.report.curves import all_curves, curves
+from fedlada.report.page import RunRecord, render, script_json, write_page
+from fedlada.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
+from fedlada.report.plots import draw_chart, save_chart
+from fedlada.report.records import find_runs, group_names, read_runs
+from fedlada.report.stored import read_charts, read_tables, write_charts, write_tables
+from fedlada.report.table import Table
+
+HOSTILE = "</script><img src=x onerror=alert(1)> & {{data}} | $x_1$ \u2028"
+
+
+def row(round, **values):
+    usual = {"lr": 0.1, "train_loss": 1 / round, "drift": 0.5, "bytes_up": 1e6, "bytes_down": 2e6, "seconds": 0.5}
+    return {"round": round, **usual, "clients": [round % 3], "lost": [], "refused": [], "idle": [], **values}
+
+
+def record(num_rounds=6, *, group="fedavg", seed=0, every=2, **changes):
+    rows = [row(n, **({"test_accuracy": n / 100} if n % every == 0 else {})) for n in range(1, num_rounds + 1)]
+    return RunRecord(
+        **{
+            "label": f"{group}, seed {seed}",
+            "group": group,
+            "config": {"method": group, "seed": seed, "rounds": num_rounds, "dataset": "digits", "target": 0.04},
+            "rows": rows,
+            "command": f"fedlada run --method {group}",
+            "labels_per_client": [[3, 0], [1, 4], [0, 2]],
+            **changes,
+        }
+    )
+
+
+def test_a_table_is_escaped_in_every_form():
+    table = Table(f"t {HOSTILE}", ("a_b", "c|d"), ((HOSTILE, "∞"), ("x\ny", "1.0 ± 0.2 %")), notes=("50 % of $",))
+    markdown = table.to_markdown()
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert [line.replace(r"\|", "").count("|") for line in lines] == [3, 3, 3, 3]
+    assert "<" not in markdown
+    latex = table.to_latex()
+    assert r"a\_b & c|d \\" in latex
+    assert r"1.0 $\pm$ 0.2 \% \\" in latex
+    assert r"\$x\_1\$" in latex
+    assert r"\begin{tabular}{lr}" in latex
+    assert table.to_csv().count("\n") == 4  # one of them inside a quoted cell
+    assert Table.from_json(json.loads(json.dumps(table.to_json()))) == table
+
+
+def test_tables_and_charts_are_kept_and_checked(tmp_path):
+    assert read_tables(tmp_path) == read_charts(tmp_path) == []
+    table = Table("t", ("a",), (("1",),))
+    chart = Chart("c", "x", "y", (Series("s", (1.0, 2.0), (3.0, math.nan), (2.0, 2.0), (4.0, 4.0)),), targets=(1.0,))
+    write_tables(tmp_path, [table])
+    write_charts(tmp_path, [chart])
+    assert read_tables(tmp_path) == [table]
+    (again,) = read_charts(tmp_path)
+    assert math.isnan(again.series[0].y[1])
+    assert again.to_json() == chart.to_json()
+    for text in ("{", "{}", '[{"title": 1}]', '[{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]'):
+        (tmp_path / "tables.json").write_text(text)
+        with pytest.raises(ValueError, match=r"tables\.json cannot be read"):
+            read_tables(tmp_path)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="2 cells for 1 columns"):
+        Table("t", ("a",), (("1", "2"),))
+    with pytest.raises(ValueError, match="1 values of x and 2 of y"):
+        Series("s", (1.0,), (1.0, 2.0))
+    with pytest.raises(ValueError, match="a low and a high value for each point"):
+        Series("s", (1.0,), (1.0,), low=(0.5,))
+    with pytest.raises(ValueError, match="style must be one of"):
+        Series("s", (1.0,), (1.0,), style="pie")
+
+
+def test_a_page_holds_no_markup_but_its_own(tmp_path):
+    path = tmp_path / "page.html"
+    config = {"method": HOSTILE, HOSTILE: [math.nan, None, HOSTILE], "seed": HOSTILE}
+    hostile = record(label=HOSTILE, group=HOSTILE, config=config, command=HOSTILE, folder="\udc80" + HOSTILE)
+    odd = [row(1, drift=math.nan, test_accuracy=math.inf, train_loss=None, clients="x", lr=True), row(2, clients=[-1])]
+    chart = Chart(HOSTILE, "x", "y", (Series(HOSTILE, (1.0,), (math.inf,)),), note=HOSTILE)
+    table = Table(HOSTILE, (HOSTILE,), ((HOSTILE,),))
+    runs = [hostile, record(rows=odd, labels_per_client=None), record(rows=[])]
+    write_page(path, title=HOSTILE, runs=runs, tables=[table], charts=[chart], notes=[HOSTILE], command=HOSTILE)
+    text = path.read_text()
+    assert "<img" not in text
+    assert text.count("</script>") == 2  # the data's and the script's own
+    assert "http:" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https:" not in text
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    assert data["runs"][0]["label"] == data["notes"][0] == HOSTILE
+    assert dict(data["runs"][1]["columns"]).keys() == {"train_loss", "drift", "bytes_up", "bytes_down", "seconds", "lr"}
+
+
+def test_script_json_cannot_end_its_element():
+    text = script_json({"a": HOSTILE, "b": "<!--", "c": "]]>"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text)["a"] == HOSTILE
+    with pytest.raises(ValueError, match="JSON compliant"):
+        script_json(math.nan)
+
+
+def test_a_places_name_in_a_text_is_not_filled():
+    assert render("{{data}} {{script}}", {"a": 1}).count('{"a":1}') == 1
+
+
+def test_sums_are_over_all_rounds():
+    shown = run_payload(record(6), 300)
+    assert shown["x"]["round"] == [1, 2, 3, 4, 5, 6]
+    assert shown["x"]["megabytes"] == [3, 6, 9, 12, 15, 18]
+    assert shown["x"]["seconds"][-1] == shown["summary"]["seconds"] == 3
+    assert dict(shown["columns"])["test_accuracy"] == [None, 0.02, None, 0.04, None, 0.06]
+    assert shown["summary"]["rounds_to_target"] == 4
+    assert shown["summary"]["best_round"] == 6
+    assert shown["clients"]["drawn"] == [2, 2, 2]
+    assert shown["clients"]["seen"] == [8, 12]
+
+
+def test_long_runs_are_thinned_out_alike_and_short_ones_never():
+    long = record(5000, every=10).rows
+    kept = kept_rounds(long, 600)
+    assert len(kept) <= 602
+    assert {0, 4999} <= set(kept)
+    assert {9, 19, 4989} <= set(kept)  # all 500 evaluations are there
+    assert kept == kept_rounds(record(5000, every=10, seed=1).rows, 600)
+    every_round = kept_rounds(record(5000, every=1).rows, 600)
+    assert 300 <= len(every_round) <= 602
+    assert kept_rounds(long[:300], rows_per_run(10_000)) == list(range(300))
+
+
+def test_thirty_runs_of_1500_rounds_are_a_page_under_five_megabytes(tmp_path):
+    values = {"test_loss": 1 / 3, "test_accuracy": 2 / 3, "full_train_loss": 1 / 7, "drift": 1 / 9, "lr": 1 / 11}
+    rows = [row(n, **values, clients=list(range(n % 90, n % 90 + 10))) for n in range(1, 1501)]
+    labels = [[7] * 100 for _ in range(100)]
+    runs = [record(group=f"m{n // 3}", seed=n % 3, rows=rows, labels_per_client=labels) for n in range(30)]
+    write_page(tmp_path / "page.html", title="large", runs=runs)
+    assert (tmp_path / "page.html").stat().st_size < 5_000_000
+    shown = [run_payload(run, 300) for run in runs]
+    assert len(share_labels(shown)) == 1
+
+
+def test_many_clients_share_bars():
+    shown = run_payload(record(2, rows=[row(1, clients=[0, 7, 4999])], labels_per_client=[[1, 2]] * 5000), 300)
+    assert shown["clients"]["width"] == 5
+    assert len(shown["clients"]["drawn"]) == len(shown["clients"]["labels"]) == 1000
+    assert shown["clients"]["drawn"][:2] == [1, 1]
+    assert shown["clients"]["labels"][0] == [5, 10]
+
+
+def test_groups_are_named_by_what_tells_them_apart():
+    def config(method, seed=0, dataset="digits", lr=0.1, **hyper):
+        return {"method": method, "seed": seed, "dataset": dataset, "lr": lr, "hyper": hyper, "rounds": seed + 1}
+
+    assert group_names([config("fedavg"), config("fedavg", 1), config("fedlada", alpha=0.1)]) == [
+        "fedavg",
+        "fedavg",
+        "fedlada",
+    ]
+    assert group_names([config("fedlada", alpha=0.1), config("fedlada", alpha=0.2), config("fedcm", alpha=0.2)]) == [
+        "fedlada, alpha 0.1",
+        "fedlada, alpha 0.2",
+        "fedcm",
+    ]
+    # With the data set many fields change: naming that one is enough.
+    assert group_names([config("fedavg"), config("fedavg", 1, "mnist", 0.2)]) == ["fedavg, digits", "fedavg, mnist"]
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        {},
+        {"method": "fedcm", "hyper": {"alpha": 0.25, "clip_norm": None}, "local_steps": 3, "lr": 0.03, "seed": 4},
+        {"method": "fedlada", "hyper": {"maximum": False, "v_start": "server"}, "refill": True, "target": 0.9},
+        {"dataset": "docstrings", "partition": "iid", "rounds": 7, "local_epochs": 3, "stragglers": 0.5},
+        {"dataset": "cifar10", "data_dir": "some where/it's", "eval_train_every": 5, "cohorts": "bernoulli"},
+    ],
+)
+def test_the_command_makes_the_same_configuration(experiment):
+    config = Experiment(**experiment).to_json()
+    words = shlex.split(run_command(config, Path("r")))
+    assert words[:2] == ["fedlada", "run"]
+    flags = run_command_line.make_context("run", words[2:]).params
+    for name in ("out", "quiet", "as_json"):
+        del flags[name]
+    assert build_experiment(flags).to_json() == config
+
+
+def test_a_command_never_imports_the_runs_model(tmp_path, monkeypatch):
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {**Experiment().to_json(), "model": "trap:net"}
+    assert "--model trap:net" in run_command(config, tmp_path)
+    assert run_command({**config, "method": "$(rm)"}, Path("a b")) == "fedlada run --config 'a b/config.json'"
+    assert run_command({"method": "fedavg", "local": []}, tmp_path) == ""
+
+
+def test_runs_are_found_at_any_depth_and_others_are_not(tmp_path):
+    for name in ("b/fedavg-seed1", "b/deep/er/fedavg-seed0", "a"):
+        (tmp_path / name).mkdir(parents=True)
+        seed = 2 if name == "a" else int(name[-1])
+        (tmp_path / name / "config.json").write_text(json.dumps({"method": "fedavg", "seed": seed}))
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row(1)) + "\n" + '{"round": 2, "lr"')
+    (tmp_path / "a" / "inside").mkdir()
+    (tmp_path / "a" / "inside" / "config.json").write_text('{"method": "mine"}')
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"architecture": "bert"}')
+    found = [path.relative_to(tmp_path).as_posix() for path in find_runs(tmp_path)]
+    assert found == ["a", "b/deep/er/fedavg-seed0", "b/fedavg-seed1"]
+    runs = read_runs([tmp_path / "a", tmp_path])
+    assert {run.label for run in runs} == {"fedavg, seed 0", "fedavg, seed 1", "fedavg, seed 2"}
+    assert all(len(run.rows) == 1 for run in runs)  # half a line is not a round yet
+    with pytest.raises(ValueError, match="holds no run"):
+        read_runs([tmp_path / "other"])
+    (tmp_path / "a" / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json cannot be read"):
+        read_runs([tmp_path])
+
+
+def test_curves_are_means_over_common_rounds():
+    runs = [record(6).rows, record(8, seed=1).rows]
+    chart = curves({"fedavg": runs}, "test_accuracy", against="megabytes")
+    (series,) = chart.series
+    assert series.x == (6.0, 12.0, 18.0)
+    assert series.y == pytest.approx((0.02, 0.04, 0.06))
+    assert series.low == series.high == series.y
+    assert curves({"fedavg": [[]]}, "test_accuracy").series == ()
+
+
+def test_pictures_of_every_style_in_every_format(tmp_path):
+    styles = [
+        Series(f"${style}_", (1.0, 2.0, 3.0), (1.0, 3.0, 2.0), style=style) for style in ("line", "points", "arrows")
+    ]
+    bars = [Series(f"b{n}", (1.0, 2.0), (1.0, 2.0), (0.5, 1.0), (1.5, 3.0), style="bars") for n in range(2)]
+    chart = Chart("a $ title", "x", "y", (*styles, *bars), log_x=True, log_y=True, targets=(2.0,))
+    paths = save_chart(chart, tmp_path / "v1.5")
+    assert [path.name for path in paths] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]
+    first = [path.read_bytes() for path in paths]
+    assert [data[:4] for data in first] == [b"\x89PNG", b"<?xm", b"%PDF"]
+    assert [
+        path.read_bytes() for path in save_chart(chart, tmp_path / "v1.5")
+    ] == first  # the same data, the same files
+    assert "a $ title" in (tmp_path / "v1.5.svg").read_text()
+    names = [text.get_text() for text in draw_chart(chart).axes[0].get_legend().get_texts()]
+    assert names == ["$line_", "$points_", "$arrows_", "b0", "b1"]
+    assert set(all_curves([record(), record(config={"dataset": "a/b"})])) == {
+        f"{dataset}-{metric}-by-{x}"
+        for dataset in ("digits", "a-b")
+        for metric in ("test_accuracy", "train_loss", "drift")
+        for x in ("rounds", "megabytes", "seconds")
+    }
