@@ -46,6 +46,7 @@ def test_run_writes_its_folder(finished):
     assert re.search(r"fedlada: 5 rounds, test accuracy 0\.\d{4}", done.stdout)
     assert "target 0.05: reached in round 1" in done.stdout
     assert f"in {folder}: config.json" in done.stdout
+    assert f"look at it: fedlada report {folder}" in done.stdout
     assert "round 5/5: training loss" in done.stderr
     assert json.loads((folder / "config.json").read_text())["hyper"]["alpha"] > 0
 
@@ -120,8 +121,13 @@ def test_compare(tmp_path):
     assert "[4/4]" in done.stderr
     assert "1.0 ± 0.0" in done.stdout
     assert "1.00x" in done.stdout
-    table = (tmp_path / "table.md").read_text()
-    assert table.count("\n") == 4
+    table = (tmp_path / "table.md").read_text().splitlines()
+    assert [line.split(" | ")[0] for line in table if line.startswith("| fed")] == ["| fedavg", "| fedlada"]
+    assert r"\toprule" in (tmp_path / "table.tex").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('"label":"') == 4
+    assert "fedlada compare --methods fedavg,fedlada --seeds 0,1 --model mlp" in page
+    assert "--alpha 0.2" in page
     assert (tmp_path / "table.csv").read_text().count("\n") == 5
     assert (tmp_path / "comparison.png").stat().st_size > 10_000
     assert json.loads((tmp_path / "fedlada-seed1" / "config.json").read_text())["hyper"]["alpha"] == 0.2
@@ -241,7 +247,7 @@ def in_this_process(*words, cwd):
 def test_help_teaches_with_an_example_that_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = []
-    for command in ("", "run", "resume", "compare", "evaluate", "methods", "data show", "completion"):
+    for command in ("", "run", "resume", "compare", "evaluate", "report", "methods", "data show", "completion"):
         text = CliRunner().invoke(command_line, [*command.split(), "--help"]).output
         lines += re.findall(r"^ +(fedlada .*)$", text, flags=re.MULTILINE)
     assert len(lines) >= 9

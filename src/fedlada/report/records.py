@@ -53,7 +53,7 @@ def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
         inside = {path.resolve(): path for path in find_runs(folder)}
         if not inside:
             raise ValueError(f"{folder} holds no run: no folder in it has a config.json")
-        found = {**inside, **found}
+        found = {**found, **{real: path for real, path in inside.items() if real not in found}}
     return named([read_files(path) for path in found.values()])
 
 
