@@ -258,7 +258,7 @@ def test_the_readmes_commands_run(tmp_path):
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
     lines = re.findall(r"^(fedlada [a-z].*)$", blocks, flags=re.MULTILINE)
-    assert len(lines) == 6
+    assert len(lines) == 7
     run_shortened(lines, tmp_path)
 
 

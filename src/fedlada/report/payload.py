@@ -20,6 +20,8 @@ SHORT_RUN = 300
 """Runs of so many rounds are always shown whole."""
 MAX_BARS = 1000
 """Clients beyond this are shown several to a bar."""
+LARGEST = 1e300
+"""What is larger is no measurement, and a file can hold whole numbers of any length."""
 NOT_MEASURED = {"round", "clients", "lost", "refused", "idle", "bytes_by_vector"}
 
 Plain = dict[str, Any]
@@ -49,13 +51,18 @@ def run_payload(run: RunRecord, max_rows: int) -> Plain:
             "megabytes_up": [_rounded(up[index] / 1e6) for index in chosen],
             "seconds": [_rounded(seconds[index]) for index in chosen],
         },
-        "columns": [[name, values] for name, values in columns.items() if any(v is not None for v in values)],
+        "columns": [[name, _once(values)] for name, values in columns.items() if any(v is not None for v in values)],
         "summary": _summary(run, up, down, seconds),
         "clients": _clients(run),
         "vectors": _vectors(run.rows),
         "config": flattened(run.config),
         "command": run.command,
     }
+
+
+def _once(values: list[Any]) -> Any:
+    """A column that never changes, as bytes seldom do, is one number."""
+    return values[0] if len(set(values)) == 1 else values
 
 
 def kept_rounds(rows: Sequence[Row], max_rows: int) -> list[int]:
@@ -152,9 +159,9 @@ def _whole_numbers(values: Any) -> list[int]:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST or value != value:
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value)
 
 
 def _rounded(value: float | None) -> float | int | None:

@@ -33,6 +33,10 @@ class RunRecord:
     """counts[client][class], where known."""
     folder: str = ""
 
+    def __post_init__(self) -> None:
+        if self.labels_per_client and len({len(counts) for counts in self.labels_per_client}) > 1:
+            raise ValueError(f"labels_per_client of {self.label!r} must count the same classes for every client")
+
 
 @dataclass(frozen=True)
 class StoredFiles:
@@ -71,7 +75,7 @@ def _is_run(folder: Path) -> bool:
     try:
         return "method" in read_config(folder)
     except ValueError:
-        return (folder / "metrics.jsonl").exists()  # a run whose configuration is damaged: reading it will say so
+        return os.path.exists(folder / "metrics.jsonl")  # a run whose configuration is damaged: reading it will say so
 
 
 def read_files(folder: Path) -> StoredFiles:

@@ -72,7 +72,7 @@ class LiveReport:
             known = self._files.get(path)
             try:
                 files[path] = known if known is not None and known[0] == signature else (signature, read_files(path))
-            except ValueError:
+            except (ValueError, OSError):
                 continue  # being written, or gone since it was found: the next answer has it
             signatures[path] = signature
         self._files = files
@@ -154,6 +154,13 @@ def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(answer.content)
+
+        def handle_one_request(self) -> None:
+            """A reader who has closed the page is no error."""
+            try:
+                super().handle_one_request()
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
 
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet: the terminal shows the address and nothing else."""

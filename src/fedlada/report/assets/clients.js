@@ -14,7 +14,9 @@ class ClientsView {
     this.body = el("div");
     this.tip = el("div", { class: "tip", hidden: true });
     this.figure = el("figure", {}, this.body, this.tip);
-    this.classes = el("div", { class: "pair" });
+    this.bars = new Plot(() => this.classShares(), { height: 260 });
+    this.classPart = el("div", {}, el("h3", {}, "Classes in the data, and in the rounds"), this.bars.node);
+    this.classes = el("div", { class: "pair" }, this.classPart, el("div", {}, el("h3", {}, "Drift"), report.drift.node));
     this.node = el("div", {}, this.controls, this.figure, this.classes);
     new ResizeObserver(() => {
       if (Math.abs(this.body.clientWidth - this.width) > 1) this.draw();
@@ -27,9 +29,12 @@ class ClientsView {
   }
 
   update() {
-    this.controls.replaceChildren(
-      choice("Run", this.report.runs.map((run) => [run.label, run.label]), this.run.label, (label) => { this.chosen = label; this.draw(); }),
-      choice("Clients in the order of", SORTS, this.sort, (sort) => { this.sort = sort; this.draw(); }));
+    const names = this.report.runs.map((run) => [run.label, run.label]), key = JSON.stringify(names);
+    if (key !== this.key) // an open menu stays open while data arrives
+      this.controls.replaceChildren(
+        choice("Run", names, this.run.label, (label) => { this.chosen = label; this.draw(); }),
+        choice("Clients in the order of", SORTS, this.sort, (sort) => { this.sort = sort; this.draw(); }));
+    this.key = key;
     this.draw();
   }
 
@@ -59,19 +64,16 @@ class ClientsView {
   draw() {
     this.tip.hidden = true;
     this.width = this.body.clientWidth || 700;
-    const run = this.run, labels = this.labels();
-    if (!run || !run.clients.number) {
-      this.body.replaceChildren(el("p", { class: "soft" }, "No client has taken part yet."));
-      this.classes.replaceChildren();
-      return;
-    }
-    const order = this.order(), left = 58, right = this.width - 14;
-    const step = (right - left) / order.length;
-    const parts = [this.participation(order, left, right, step)];
-    if (labels) parts.push(this.holdings(order, labels, left, step));
-    else parts.push(el("p", { class: "soft" }, "This run did not store which classes its clients hold."));
-    this.body.replaceChildren(...parts);
-    this.drawClasses(labels);
+    const labels = this.labels(), focused = [...this.body.querySelectorAll("svg.chart")].indexOf(document.activeElement);
+    const order = this.order(), left = 58, right = this.width - 14, step = (right - left) / Math.max(1, order.length);
+    this.body.replaceChildren(...(order.length ? [
+      this.participation(order, left, right, step),
+      labels ? this.holdings(order, labels, left, step) : el("p", { class: "soft" }, "This run did not store which classes its clients hold."),
+    ] : [el("p", { class: "soft" }, "No client has taken part yet.")]));
+    if (focused >= 0) (this.body.querySelectorAll("svg.chart")[focused] || this.body).focus({ preventScroll: true });
+    this.classPart.hidden = !labels;
+    if (labels) this.bars.draw();
+    this.report.drift.draw();
   }
 
   participation(order, left, right, step) {
@@ -188,22 +190,17 @@ class ClientsView {
   }
 
   /** What training saw of each class, beside what there is. */
-  drawClasses(labels) {
-    const { seen } = this.run.clients;
-    if (!labels || !seen) return this.classes.replaceChildren();
+  classShares() {
+    const labels = this.labels() || [[]], seen = this.run.clients.seen || [];
     const held = labels[0].map((_, label) => sum(labels.map((counts) => counts[label])));
-    const share = (values) => values.map((value) => value / Math.max(1, sum(values)));
     const bars = (name, index, values) => ({ name, index, style: "bars",
-      points: share(values).map((y, x) => ({ x, y, count: values[x] })) });
-    const plot = new Plot(() => ({
+      points: values.map((count, x) => ({ x, y: count / Math.max(1, sum(values)), count })) });
+    const every = Math.ceil(held.length / 25);
+    return {
       label: "Share of each class in all clients' data and in what the drawn clients held", xLabel: "class", yLabel: "share of samples",
       series: [bars("held by all clients", 7, held), bars("held by those drawn, each time", 0, seen)],
-      formatX: String, ticksX: held.map((_, label) => label), formatY: (y) => `${format(100 * y)} %`,
+      formatX: String, ticksX: held.map((_, label) => label).filter((label) => label % every === 0), formatY: (y) => `${format(100 * y)} %`,
       head: (point) => `class ${point.x}`, describe: (point) => `${format(100 * point.y)} % (${point.count})`,
-    }), { height: 260 });
-    this.classes.replaceChildren(el("div", {}, el("h3", {}, "Classes in the data, and in the rounds"), plot.node),
-      el("div", {}, el("h3", {}, "Drift"), this.report.drift.node));
-    plot.draw();
-    this.report.drift.draw();
+    };
   }
 }

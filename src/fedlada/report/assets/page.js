@@ -20,12 +20,25 @@ class Report {
   update(data) {
     Object.assign(this, { title: data.title, tables: data.tables, charts: data.charts, notes: data.notes, command: data.command });
     this.runs = data.runs;
+    this.curvesMade = new Map();
     this.partitions = data.partitions || [];
-    for (const run of this.runs) if (!this.colours.has(run.group)) this.colours.set(run.group, this.colours.size);
+    this.chooseColours();
     document.title = this.title;
     document.getElementById("title").textContent = this.title;
     document.getElementById("facts").textContent = this.facts();
     this.drawSections();
+  }
+
+  /** A group keeps its colour while it is there; a new one takes the first that is free. */
+  chooseColours() {
+    const groups = groupsOf(this.runs);
+    for (const name of [...this.colours.keys()]) if (!groups.has(name)) this.colours.delete(name);
+    for (const name of groups.keys()) {
+      const taken = new Set(this.colours.values());
+      let free = 0;
+      while (taken.has(free)) free++;
+      if (!this.colours.has(name)) this.colours.set(name, free);
+    }
   }
 
   facts() {
@@ -119,14 +132,22 @@ class Report {
 
   drawCurves() {
     this.curves.draw();
-    if (this.drift.node.isConnected) this.drift.draw();
+    this.drift.draw();
+  }
+
+  /** Means over many long runs take a moment: they are made once for each choice. */
+  curve(name, members, ...chosen) {
+    const key = JSON.stringify([name, this.settings.dataset, chosen]);
+    const [metric, axis, smoothing, band] = chosen;
+    if (!this.curvesMade.has(key)) this.curvesMade.set(key, groupCurve(members, metric, axis, { smoothing, band }));
+    return this.curvesMade.get(key);
   }
 
   curveSpec(metric, { axis, band, smoothing, logX, logY, fitEnd, singles }) {
     const runs = this.shownRuns();
     const series = [];
     for (const [name, members] of groupsOf(runs)) {
-      const curve = groupCurve(members, metric, axis, { smoothing, band });
+      const curve = this.curve(name, members, metric, axis, smoothing, band);
       if (!curve) continue;
       const faint = smoothing > 1 ? members.map((run) => measured(run, metric, axis)) : singles && members.length > 1 ? curve.singles : [];
       series.push({ name, index: this.colours.get(name), style: "line", raw: faint, ...curve });

@@ -45,6 +45,10 @@ class Plot {
     this.box = { left: 58, right: this.width - 14, top: 12, bottom: height - 46 };
     const { x, y, hiddenByLog } = this.scales(spec);
     Object.assign(this, { x, y });
+    this.places = this.shown.map((one) => {
+      const points = [one.points, ...(one.tails || [])].flat().filter((point) => x.shows(point.x) && y.shows(point.y));
+      return { one, points, places: Float64Array.from(points, (point) => x.at(point.x)) };
+    });
     const image = svg("svg", {
       class: "chart", viewBox: `0 0 ${this.width} ${height}`, role: "img", tabindex: 0,
       "aria-label": `${spec.label}. ${this.shown.map((one) => one.name).join(", ") || "nothing shown"}. Arrow keys read values, plus and minus zoom.`,
@@ -260,17 +264,12 @@ class Plot {
 
   /** Show every series' point nearest to a place, the highest first. */
   point(pixel, aloud = false) {
-    const near = [];
-    for (const one of this.shown) {
-      let best = null;
-      for (const list of [one.points, ...(one.tails || [])])
-        for (const point of list) {
-          if (!this.x.shows(point.x) || !this.y.shows(point.y)) continue;
-          const away = Math.abs(this.x.at(point.x) - pixel);
-          if (!best || away < best.away) best = { one, point, away };
-        }
-      if (best) near.push(best);
-    }
+    const near = this.places.map(({ one, places, points }) => {
+      let best = -1;
+      for (let index = 0; index < places.length; index++)
+        if (best < 0 || Math.abs(places[index] - pixel) < Math.abs(places[best] - pixel)) best = index;
+      return best < 0 ? null : { one, point: points[best], away: Math.abs(places[best] - pixel) };
+    }).filter(Boolean);
     if (!near.length) return this.leave();
     const closest = near.reduce((a, b) => (b.away < a.away ? b : a));
     const place = this.x.at(closest.point.x);

@@ -9,7 +9,8 @@ const X_AXES = [
 
 function column(run, metric) {
   const found = run.columns.find(([name]) => name === metric);
-  return found ? found[1] : null;
+  if (!found) return null;
+  return Array.isArray(found[1]) ? found[1] : run.x.round.map(() => found[1]); // a column that never changes is one number
 }
 
 /** The measured points of one run, in the order of rounds. */
