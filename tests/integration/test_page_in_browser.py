@@ -154,6 +154,7 @@ def test_hovering_and_the_keyboard_show_values(browser, comparison):
         box = chart.bounding_box()
         page.mouse.move(box["x"] + box["width"] - 15, box["y"] + 60)
         tip = page.locator("#curves .tip")
+        expect(tip).to_be_visible()
         expect(tip).to_contain_text("round 30")
         expect(tip).to_contain_text(re.compile(r"fedlada\s*91\.00 % ± 1\.41 %\s*fedavg\s*61\.00 % ± 1\.41 %"))
         page.mouse.move(10, 10)

@@ -204,6 +204,9 @@ def test_a_command_never_imports_the_runs_model(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     config = {**Experiment().to_json(), "model": "trap:net"}
     assert "--model trap:net" in run_command(config, tmp_path)
+    both = run_command(Experiment(local_epochs=3, local_steps=2).to_json(), tmp_path)
+    assert "--local-steps 2" in both
+    assert "--local-epochs" not in both  # which would be refused beside it
     assert run_command({**config, "method": "$(rm)"}, Path("a b")) == "fedlada run --config 'a b/config.json'"
     assert run_command({"method": "fedavg", "local": []}, tmp_path) == ""
 
