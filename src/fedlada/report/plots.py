@@ -46,6 +46,7 @@ def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Figure, Any]:
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
     return figure, axes
 
 
@@ -119,7 +120,7 @@ def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:
         # Each line begins its markers elsewhere, so that those of two lines seldom meet.
         axes.plot(x, y, linewidth=1.6, markevery=(every * (number % 8) // 8, every), **look)
     else:
-        axes.plot(x, y, linestyle="", **look)
+        axes.plot(x, y, linestyle="", markevery=[0] if series.style == "arrows" and len(x) else None, **look)
     if series.style == "arrows":
         for x0, y0, x1, y1 in zip(x, y, x[1:], y[1:], strict=False):
             axes.annotate("", (x1, y1), (x0, y0), arrowprops={**ARROW, "color": colour})
@@ -142,7 +143,7 @@ def _draw_bars(axes: Any, series: Series, bars: list[Series], colour: str, name:
 def _leave_room(axes: Any, chart: Chart) -> None:
     """With a target to reach, the first rounds say little: leave the room to where the lines differ."""
     values = [value for series in chart.series for value in series.y if np.isfinite(value)]
-    if not chart.targets or not values or chart.log_y:
+    if not chart.targets or not values or chart.log_y or any(series.style == "bars" for series in chart.series):
         return
     bottom, top = min(float(np.quantile(values, 0.1)), *chart.targets), max(*values, *chart.targets)
     air = 0.08 * (top - bottom) or 0.05

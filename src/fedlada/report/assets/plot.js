@@ -77,7 +77,11 @@ class Plot {
   scales(spec) {
     const every = this.shown.flatMap((one) => [...one.points, ...(one.tails || []).flat()]);
     const xs = every.map((point) => point.x);
-    if (this.shown.some((one) => one.style === "bars") && xs.length) xs.push(Math.min(...xs) - 0.6, Math.max(...xs) + 0.6);
+    if (this.shown.some((one) => one.style === "bars") && xs.length) {
+      const sorted = [...new Set(xs)].sort((a, b) => a - b), last = sorted[sorted.length - 1];
+      const gap = sorted.slice(1).reduce((least, value, index) => Math.min(least, value - sorted[index]), last - sorted[0] || 1);
+      xs.push(sorted[0] - 0.6 * gap, last + 0.6 * gap);
+    }
     const x = scale(this.zoom || xs, spec.logX, this.box.left, this.box.right);
     // Fitted to the end, the first quarter of the way, where everything changes, does not set the vertical range.
     const [first, last] = this.zoom || [spec.fitEnd ? x.value(x.at(x.low) + (x.at(x.high) - x.at(x.low)) / 4) : -Infinity, Infinity];
@@ -132,8 +136,9 @@ class Plot {
     if (one.style === "line") group.append(svg("path", { class: `${colour(one.index)} line`, d: this.path(points) }));
     if (one.style === "arrows") this.drawArrows(group, one, points);
     if (one.style !== "bars") {
-      const every = one.style === "line" && points.length > 45 ? Math.ceil(points.length / 10) : 1;
-      const first = every > 1 ? Math.floor((every * ((one.index % 8) + 1)) / 9) : 0; // markers of two lines seldom meet
+      const many = one.style === "line" && points.length > 45, onlyFirst = one.style === "arrows";
+      const every = many ? Math.ceil(points.length / 10) : onlyFirst ? points.length : 1;
+      const first = many ? Math.floor((every * ((one.index % 8) + 1)) / 9) : 0; // markers of two lines seldom meet
       for (let index = first; index < points.length; index += every)
         group.append(marker(one.index, this.x.at(points[index].x), this.y.at(points[index].y)));
     }
