@@ -100,4 +100,6 @@ def watch(folder: Path, port: int) -> None:
 
 
 def _interrupt(*_: object) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it is ending: being asked again changes nothing
     raise KeyboardInterrupt
