@@ -66,7 +66,7 @@ def test_tables_and_charts_are_kept_and_checked(tmp_path):
     chart = Chart("c", "x", "y", (Series("s", (1.0, 2.0), (3.0, math.nan), (2.0, 2.0), (4.0, 4.0)),), targets=(1.0,))
     write_tables(tmp_path, [table])
     write_charts(tmp_path, [chart])
-    assert read_tables(tmp_path) == [table]
+    assert read_tables(tmp_path) == read_tables(tmp_path.parent) == [table]
     (again,) = read_charts(tmp_path)
     assert math.isnan(again.series[0].y[1])
     assert again.to_json() == chart.to_json()
@@ -137,6 +137,8 @@ def test_long_runs_are_thinned_out_alike_and_short_ones_never():
     assert {0, 4999} <= set(kept)
     assert {9, 19, 4989} <= set(kept)  # all 500 evaluations are there
     assert kept == kept_rounds(record(5000, every=10, seed=1).rows, 600)
+    shorter, longer = (set(kept_rounds(record(length, every=1).rows, 600)) for length in (1100, 1700))
+    assert len(shorter & longer) >= 275  # a run that is ahead has every second of them
     every_round = kept_rounds(record(5000, every=1).rows, 600)
     assert 300 <= len(every_round) <= 602
     assert kept_rounds(long[:300], rows_per_run(10_000)) == list(range(300))

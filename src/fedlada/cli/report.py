@@ -43,7 +43,7 @@ def report(
     Example:
       fedlada run --rounds 20 --out runs/first
       fedlada report runs/first --out report.html
-      fedlada report runs/first --plots pictures --formats png,pdf
+      fedlada report runs/first --plots pictures --formats png
     """
     runs = read_runs(folders)
     tables = [table for folder in folders for table in read_tables(folder)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
     method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
     if method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):
         return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
-    usual = Experiment(method=str(method), dataset=str(dataset)).to_json()
+    usual = _usual(str(method), str(dataset))
     flags = {"method": method, "dataset": dataset}
     for one in fields(Experiment):
         if one.name in NAMED_BY_OTHERS or one.name not in config:
@@ -38,6 +39,12 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
         name: "none" if value is None else value for name, value in hyper.items() if usual["hyper"].get(name) != value
     }
     return command_line("run", flags.items())
+
+
+@cache
+def _usual(method: str, dataset: str) -> dict[str, Any]:
+    """What `fedlada run` takes where nothing else is said."""
+    return Experiment(method=method, dataset=dataset).to_json()
 
 
 def command_line(command: str, flags: Iterable[tuple[str, Any]]) -> str:

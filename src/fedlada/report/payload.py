@@ -70,14 +70,15 @@ def kept_rounds(rows: Sequence[Row], max_rows: int) -> list[int]:
     if len(rows) <= max_rows:
         return list(range(len(rows)))
     evaluated = [index for index, row in enumerate(rows) if any(name.startswith("test_") for name in row)]
-    # Rounds are chosen by their place alone, so that runs of one length can still be averaged.
+    # Rounds are chosen by their place alone, at distances of 1, 2, 4, ...: runs of any lengths have the coarser grid in
+    # common and can still be averaged.
     kept = {0, len(rows) - 1, *_spaced(evaluated, max_rows)}
     kept.update(_spaced(range(len(rows)), max_rows - len(kept)))
     return sorted(kept)
 
 
 def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
-    return values[:: math.ceil(len(values) / wanted)] if wanted > 0 and values else ()
+    return values[:: 2 ** math.ceil(math.log2(max(1.0, len(values) / wanted)))] if wanted > 0 and values else ()
 
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:

@@ -62,12 +62,17 @@ def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
 
 
 def find_runs(folder: Path) -> Iterator[Path]:
-    """The run folders in a folder, itself included; what lies inside a run's folder belongs to that run."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "config.json" in files and _is_run(Path(place)):
-            folders.clear()
-            yield Path(place)
+    """The run folders in a folder, itself included."""
+    return (place for place, is_run in walk(folder) if is_run)
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Every folder in a folder, itself first, and whether it is a run's; what a run's holds belongs to the run."""
+    for name, folders, files in os.walk(folder):
+        place = Path(name)
+        is_run = "config.json" in files and _is_run(place)
+        folders[:] = [] if is_run else sorted(one for one in folders if not one.startswith("."))
+        yield place, is_run
 
 
 def _is_run(folder: Path) -> bool:

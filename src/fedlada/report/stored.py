@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedlada.report.chart import Chart
+from fedlada.report.records import walk
 from fedlada.report.table import Table
 from fedlada.runs.files import write_json
 
@@ -26,13 +27,13 @@ def write_charts(folder: Path, charts: Iterable[Chart]) -> None:
 
 
 def read_tables(folder: Path) -> list[Table]:
-    """The tables that a folder keeps; none where it keeps none."""
-    return _read(folder / TABLES, Table.from_json)
+    """The tables kept in a folder and in the folders in it, down to those of runs; none where none are kept."""
+    return [table for place, _ in walk(folder) for table in _read(place / TABLES, Table.from_json)]
 
 
 def read_charts(folder: Path) -> list[Chart]:
-    """The charts that a folder keeps; none where it keeps none."""
-    return _read(folder / CHARTS, Chart.from_json)
+    """The charts kept in a folder and in the folders in it, down to those of runs; none where none are kept."""
+    return [chart for place, _ in walk(folder) for chart in _read(place / CHARTS, Chart.from_json)]
 
 
 def _read(path: Path, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:

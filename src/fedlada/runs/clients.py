@@ -21,8 +21,10 @@ LARGEST = 200_000
 
 def write_clients(folder: Path, simulation: Simulation) -> None:
     """Store the counts beside the run, where labels are classes, few, and in memory."""
+    if (folder / FILE).exists():
+        return
     counts = count_labels(simulation)
-    if counts is not None and not (folder / FILE).exists():
+    if counts is not None:
         write_json(folder / FILE, {"format": 1, "labels_per_client": counts})
 
 
