@@ -55,6 +55,11 @@ class History(Sequence[Row]):
         rounds, values = self.measured(metric)
         return next((round for round, value in zip(rounds, values, strict=True) if value >= target), None)
 
+    def bytes_to(self, target: float, metric: str = "test_accuracy") -> int | None:
+        """All that had travelled, up and down, by the first evaluation at or above the target."""
+        arrived = self.rounds_to(target, metric)
+        return None if arrived is None else sum(row["bytes_up"] + row["bytes_down"] for row in self.rows[:arrived])
+
     def best(self, metric: str = "test_accuracy") -> float | None:
         """The highest value of a metric."""
         return max(self.measured(metric)[1], default=None)

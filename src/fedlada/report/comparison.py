@@ -7,15 +7,19 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fedlada.history import History
 from fedlada.report.table import Table
 
 NEVER = "∞"
+ACCURACIES = ("final_accuracy", "best_accuracy")
+Number = TypeVar("Number", int, float)
 COLUMNS = (
     "method",
     "rounds to target",
     "speed-up",
+    "MB to target",
     "final accuracy",
     "best accuracy",
     "MB per round",
@@ -56,6 +60,7 @@ class Comparison:
             method,
             _rounds(self.rounds_to_target(method)),
             "-" if speed_up is None else f"{speed_up:.2f}x",
+            _rounds([_megabytes(history.bytes_to(self.target)) for history in seeds]),
             _spread([_last(history) for history in seeds]),
             _spread([history.best() for history in seeds]),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
@@ -71,6 +76,7 @@ class Comparison:
             rows=tuple(tuple(row) for row in self.rows()),
             notes=(
                 f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run.",
+                "MB: all clients, up and down.",
             ),
         )
 
@@ -78,10 +84,11 @@ class Comparison:
         """The figures for a spreadsheet: one line for each method and seed number."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["method", "run", "target", "rounds_to_target", "final_accuracy", "best_accuracy"])
+        writer.writerow(["method", "run", "target", "rounds_to_target", "bytes_to_target", *ACCURACIES])
         for method, seeds in self.histories.items():
             for number, history in enumerate(seeds):
-                values = [history.rounds_to(self.target), _last(history), history.best()]
+                to_target = [history.rounds_to(self.target), history.bytes_to(self.target)]
+                values = [*to_target, _last(history), history.best()]
                 writer.writerow([method, number, self.target, *("" if v is None else v for v in values)])
         return out.getvalue()
 
@@ -91,18 +98,23 @@ def _last(history: History) -> float | None:
     return values[-1] if values else None
 
 
-def _arrived(rounds: Sequence[int | None]) -> list[int]:
-    return [round for round in rounds if round is not None]
+def _arrived(values: Sequence[Number | None]) -> list[Number]:
+    return [value for value in values if value is not None]
 
 
-def _rounds(rounds: Sequence[int | None]) -> str:
-    arrived = _arrived(rounds)
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
+
+
+def _rounds(values: Sequence[float | None]) -> str:
+    """Rounds, or megabytes, to the target."""
+    arrived = _arrived(values)
     if not arrived:
         return NEVER
     text = f"{statistics.fmean(arrived):.1f}"
     if len(arrived) > 1:
         text += f" ± {statistics.stdev(arrived):.1f}"
-    return text if len(arrived) == len(rounds) else f"{NEVER} ({len(arrived)} of {len(rounds)} arrived: {text})"
+    return text if len(arrived) == len(values) else f"{NEVER} ({len(arrived)} of {len(values)} arrived: {text})"
 
 
 def _mean(values: Sequence[float]) -> str:
