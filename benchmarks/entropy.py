@@ -37,7 +37,8 @@ def main() -> None:
     answer = next(iter(simulation.engine.answers(simulation.server.broadcast, plan, {})))
     exchange = Exchange("int4:params=int8", simulation.engine.method, 0)  # each vector in every round
     parts = {**exchange.encode(simulation.server.broadcast, 1), **exchange.encode(answer.upload, 1)}
-    print("| vector | code | bytes | entropy of single bytes | Huffman (zlib) | zlib 6 | ms for zlib 6 |\n|---|---|---|---|---|---|---|")
+    print("| vector | code | bytes | entropy of single bytes | Huffman (zlib) | zlib 6 | ms for zlib 6 |")
+    print("|---|---|---|---|---|---|---|")
     total = before = 0
     for path, one in parts.items():
         data = b"".join(_raw(part) for part in one.parts.values())
