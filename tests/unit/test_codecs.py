@@ -68,6 +68,13 @@ def test_logarithms_keep_their_relative_error_and_never_reach_zero(vector, key):
         assert got.max().double() <= own.max().double() * (1 + 2**-14) + 1e-40
 
 
+@pytest.mark.parametrize("spread", [0, 1, 100, 254, 255])
+def test_logarithms_of_close_neighbours_are_exact(spread):
+    words = torch.tensor([0x3F000000, 0x3F000000 + spread // 2, 0x3F000000 + spread], dtype=torch.int32)
+    vector = words.view(torch.float32)
+    assert torch.equal(sent(LOG8, vector), vector)
+
+
 @settings(max_examples=60, deadline=None)
 @given(vectors())
 def test_bfloat16(vector):

@@ -198,6 +198,19 @@ def test_a_header_that_is_no_header():
         from_bytes(sealed(struct.pack("<4sHI", b"FLDM", 1, len(head)) + head), MESSAGE[1])
 
 
+def test_what_has_not_changed_is_the_same_message():
+    """Second moments of one period come in the same bits, so that a client may keep what it has; others never do."""
+    exchange, state = Exchange("int8:v=log8+every5", LEAN, seed=1), broadcast()
+    rounds = {round: exchange.encode(state, round) for round in (1, 5, 6, 10)}
+    same = lambda path, one, other: torch.equal(  # noqa: E731
+        rounds[one][path].parts["codes"], rounds[other][path].parts["codes"]
+    )
+    assert same("down/v", 1, 5)
+    assert same("down/v", 6, 10)
+    assert not same("down/v", 5, 6)
+    assert not same("down/params", 1, 5)
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_nothing_that_is_no_number_is_encoded(number):
     state = broadcast()
