@@ -118,11 +118,11 @@ class Simulation:
         plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
         self.engine.while_waiting = self._look_ahead
         try:
-            post = Post(self.exchange, plan, self._holders(plan.round))
+            post = Post(self.exchange, plan, self._held(plan))
             result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
             self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
-        server = self._aggregate(plan, result)
+        server = post.kept_as_they_were(self.server, self._aggregate(plan, result))
         row = self._row(plan, result, server)
         row["seconds"] = time.perf_counter() - start
         self._evaluate(row, server, is_last=is_last)
@@ -132,13 +132,15 @@ class Simulation:
         self.history.rows.append(row)
         return row
 
-    def _holders(self, round: int) -> frozenset[int]:
-        """Clients that were asked since the server's rarely sent vectors were last others, and so have them."""
-        since = min((self.exchange.version(path, round) for path in self.exchange.rules), default=0)
-        if since == round - 1:
-            return frozenset()
-        rows = self.history.rows[since : round - 1]
-        return frozenset(client for row in rows for who in ("clients", "lost", "refused") for client in row[who])
+    def _held(self, plan: RoundPlan) -> dict[int, frozenset[str]]:
+        """What each client still has of the vectors that change rarely: it was asked since they were last others."""
+        rare = [path for path, rule in self.exchange.rules.items() if path.startswith("down/") and rule.every > 1]
+        held: dict[int, frozenset[str]] = {}
+        for path in rare:
+            rows = self.history.rows[self.exchange.version(path, plan.round) : plan.round - 1]
+            for client in {c for row in rows for who in ("clients", "lost", "refused") for c in row[who]}:
+                held[client] = held.get(client, frozenset()) | {path}
+        return held
 
     def _look_ahead(self) -> None:
         """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
@@ -210,7 +212,8 @@ class Simulation:
         if result.mean is None:
             return None
         moved = (result.received - server.params).double()
-        cross = torch.dot(result.mean.delta.double(), moved)
+        mean = result.mean.delta if result.trained is None else result.trained
+        cross = torch.dot(mean.double(), moved)
         return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
 
 

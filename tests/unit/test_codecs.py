@@ -80,6 +80,7 @@ def test_logarithms_of_close_neighbours_are_exact(spread):
 def test_bfloat16(vector):
     received = sent(BFloat16(), vector)
     assert ((received - vector).abs() <= vector.abs() * 2**-8 + 2.0**-133).all()
+    assert ((received == 0) == (vector == 0)).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -164,7 +165,17 @@ def test_same_key_same_bits_other_key_other_bits(codec):
 
 
 @pytest.mark.parametrize(
-    ("codec", "number"), [(Float16(), 7e4), (BFloat16(), 3.4e38), (LOG8, -1e-9), (LOG8, 0.0), (TopK("t", 0.5), 3.4e38)]
+    ("codec", "number"),
+    [
+        (Float16(), 7e4),
+        (BFloat16(), 3.4e38),
+        (LOG8, -1e-9),
+        (LOG8, 0.0),
+        (LOG8, float("inf")),
+        (INT4, 3.39e38),
+        (INT8, float("inf")),
+        (TopK("t", 0.5), 3.4e38),
+    ],
 )
 def test_what_does_not_fit_is_known(codec, number):
     good = torch.full((300,), 0.5)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedlada
 from fedlada import recipes
 from fedlada.api import resolve_messages
 from fedlada.messages import (
@@ -74,13 +75,16 @@ def test_every_preset_and_bare_code_suits_every_method(name, preset):
         ("top0", "neither a code"),
         ("top1.5", "neither a code"),
         ("delta=int8:delta=int4", "there twice"),
-        ("Delta=int8", "not a vector's name"),
+        ("Delta=int8", "no method sends 'Delta'"),
         ("sideways/delta=int8", "not a vector's name"),
         ("momentum=int8", "no method sends 'momentum'"),
         ("v=int8", "v must stay positive, which int8 does not promise"),
         ("v=float16", "v must stay positive"),
         ("delta=log8", "log8 is for second moments"),
         ("params=top0.1", "top0.1 is for what clients send"),
+        ("int8:int4", "two codes for all vectors"),
+        ("bfloat16+every5", "everyN is for second moments alone"),
+        (8, "must be a word or rules"),
         ("v=log8+every0", "what can follow a \\+ is everyN"),
         ("v=log8+twice", "what can follow a \\+ is everyN"),
         ("delta=int8+every2", "every2 is for second moments"),
@@ -89,8 +93,56 @@ def test_every_preset_and_bare_code_suits_every_method(name, preset):
     ],
 )
 def test_what_cannot_be_is_one_sentence(text, sentence):
-    with pytest.raises(ValueError, match=f"messages: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"^messages.*{sentence}"):
         resolve_messages(text, LEAN)
+
+
+def test_a_preset_can_be_changed_and_is_stored_in_full():
+    assert codes("lean:params=bfloat16")["down/params"] == "bfloat16"
+    assert codes("lean:params=bfloat16")["down/direction"] == "int4"
+    assert Messages.parse("lean").text == PRESETS["lean"]
+
+
+class Sender(fedlada.LocalTransform):
+    """Sends what it is told to."""
+
+    def __init__(self, shared=(), extra=(), positive=(), shape=None):
+        self.shared, self.extra, self.positive, self.shape = shared, extra, frozenset(positive), shape
+
+    def init_shared(self, params):
+        return {name: torch.ones_like(params) for name in self.shared}
+
+    def apply(self, update, local, step):
+        return update, local
+
+    def finish(self, local, run, step):
+        return {
+            name: run.delta.new_ones(run.delta.shape if self.shape is None else self.shape) for name in self.extra
+        }, step.kept
+
+
+def sending(*parts):
+    return fedlada.FederatedMethod(name="sending", local=parts, server=fedlada.server.SGD(lr=1.0))
+
+
+def test_what_goes_one_way_cannot_wait():
+    for part in (Sender(extra=("w",), positive=("w",)), Sender(shared=("w",), positive=("w",))):
+        with pytest.raises(ValueError, match="w does not go both ways"):
+            resolve_messages("w=log8+every3", sending(part))
+
+
+def test_what_is_not_of_the_models_size_travels_as_it_is():
+    for shape in ((1,), (), (2, 3)):
+        method = sending(Sender(extra=("s",), shape=shape))
+        assert codes("int8", method)["up/s"] == "float32"
+        assert codes("top0.5", method)["up/delta"] == "top0.5"
+        with pytest.raises(ValueError, match="s is not of the model's size"):
+            resolve_messages("s=int8", method)
+        upload = Upload(torch.ones(5), ({"s": torch.full(shape, 3.0)},))
+        exchange = Exchange("int8", method, seed=0)
+        sent = to_bytes(exchange.encode(upload, 1), exchange.about(1))
+        received = exchange.decode(from_bytes(sent, exchange.expected(upload, 1), exchange.about(1)), upload)
+        assert torch.equal(received.extra[0]["s"], upload.extra[0]["s"])
 
 
 def message(text="lean", state=None, round=3):
@@ -102,8 +154,7 @@ def message(text="lean", state=None, round=3):
 @pytest.mark.parametrize("text", ["float32", "bfloat16", "float16", "int8", "int4", "lean"])
 def test_a_message_survives_the_journey(text):
     data, expected, exchange, state = message(text)
-    received, about = from_bytes(data, expected)
-    assert about == {"method": "fedlada", "round": 3, "messages": text}
+    received = from_bytes(data, expected, exchange.about(3))
     direct = exchange.decode(exchange.encode(state, 3), state)
     for (name, one), (_, other) in zip(
         named_tensors(exchange.decode(received, state)), named_tensors(direct), strict=True
@@ -116,7 +167,7 @@ def test_top_k_and_float64_survive_the_journey():
         upload = Upload(torch.randn(SIZE, dtype=dtype), ({"v": torch.rand(SIZE, dtype=dtype) + 0.1}, {}))
         exchange = Exchange(text, LEAN, seed=1)
         encoded = exchange.encode_finite(upload, 1, client=4)
-        received, _ = from_bytes(to_bytes(encoded, {}), exchange.expected(upload, 1))
+        received = from_bytes(to_bytes(encoded, {}), exchange.expected(upload, 1), {})
         back = exchange.decode(received, upload)
         assert torch.equal(back.delta, exchange.decode(encoded, upload).delta)
         assert back.delta.dtype == dtype
@@ -125,22 +176,22 @@ def test_top_k_and_float64_survive_the_journey():
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_changed_byte_goes_unnoticed(data):
-    sent, expected, _, _ = MESSAGE
+    sent, expected, exchange, _ = MESSAGE
     place = data.draw(st.integers(0, len(sent) - 1))
     changed = bytearray(sent)
     changed[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(MessageError):
-        from_bytes(bytes(changed), expected)
+        from_bytes(bytes(changed), expected, exchange.about(3))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_cut_or_lengthened_message_is_taken(data):
-    sent, expected, _, _ = MESSAGE
+    sent, expected, exchange, _ = MESSAGE
     with pytest.raises((Truncated, Corrupted)):
-        from_bytes(sent[: data.draw(st.integers(0, len(sent) - 1))], expected)
+        from_bytes(sent[: data.draw(st.integers(0, len(sent) - 1))], expected, exchange.about(3))
     with pytest.raises((Truncated, Corrupted)):
-        from_bytes(sent + data.draw(st.binary(min_size=1, max_size=9)), expected)
+        from_bytes(sent + data.draw(st.binary(min_size=1, max_size=9)), expected, exchange.about(3))
 
 
 def sealed(body):
@@ -151,12 +202,12 @@ def sealed(body):
 @given(st.data())
 def test_a_liar_with_a_right_checksum_gives_an_error_or_finite_numbers(data):
     """Whoever can write the checksum can send other numbers, but never a NaN, a wrong shape or a crash."""
-    sent, expected, exchange, state = MESSAGE
+    sent, expected, exchange, state = data.draw(st.sampled_from([MESSAGE, EXACT]))
     body = bytearray(sent[:-4])
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
-        received, _ = from_bytes(sealed(bytes(body)), expected)
+        received = from_bytes(sealed(bytes(body)), expected, exchange.about(3))
     except MessageError:
         return
     for _, vector in named_tensors(exchange.decode(received, state)):
@@ -169,33 +220,53 @@ def test_a_liar_with_a_right_checksum_gives_an_error_or_finite_numbers(data):
 def test_any_bytes_are_an_error_with_a_name(data):
     for body in (data, sealed(b"FLDM" + data), sealed(struct.pack("<4sHI", b"FLDM", 1, len(data)) + data)):
         with pytest.raises(MessageError):
-            from_bytes(body, MESSAGE[1])
+            from_bytes(body, MESSAGE[1], {})
 
 
-MESSAGE = message()
+MESSAGE, EXACT = message(), message("float32")
+
+
+def test_wider_numbers_than_agreed_are_refused():
+    """They could be finite there and infinite here."""
+    exchange = Exchange("float32", recipes.fedavg(), seed=0)
+    sent = to_bytes(exchange.encode(Upload(torch.full((3,), 1e300, dtype=torch.float64), ()), 1), exchange.about(1))
+    with pytest.raises(ContentMismatch, match="float64"):
+        from_bytes(sent, exchange.expected(Upload(torch.zeros(3), ()), 1), exchange.about(1))
+
+
+def test_a_message_of_another_round_or_method_is_refused():
+    sent, expected, exchange, _ = MESSAGE
+    for other in (exchange.about(4), Exchange("lean", recipes.fedlada(alpha=0.5), seed=1).about(2)):
+        with pytest.raises(ContentMismatch, match="the message is about"):
+            from_bytes(sent, expected, other)
 
 
 def test_another_version_other_codes_other_sizes():
     sent, expected, exchange, _ = MESSAGE
     newer = sealed(sent[:4] + struct.pack("<H", 2) + sent[6:-4])
     with pytest.raises(VersionMismatch, match="version 2"):
-        from_bytes(newer, expected)
+        from_bytes(newer, expected, exchange.about(3))
+    other = message("int8")
     with pytest.raises(ContentMismatch, match=r"down/direction came as \['int8'"):
-        from_bytes(message("int8")[0], expected)
-    with pytest.raises(ContentMismatch, match="with 301 numbers"):
-        from_bytes(sent, exchange.expected(broadcast(301), 3))
+        from_bytes(other[0], expected, other[2].about(3))
+    with pytest.raises(ContentMismatch, match="301"):
+        from_bytes(sent, exchange.expected(broadcast(301), 3), exchange.about(3))
     fewer = {path: one for path, one in expected.items() if path != "down/v"}
     with pytest.raises(ContentMismatch, match="holds down/direction, down/params, down/v instead of"):
-        from_bytes(sent, fewer)
+        from_bytes(sent, fewer, exchange.about(3))
 
 
 def test_a_header_that_is_no_header():
     for head in (b"[]", b"{}", b'{"about":1,"vectors":{}}', b"\xff\xfe", b"[" * 5000):
         with pytest.raises((Corrupted, ContentMismatch)):
-            from_bytes(sealed(struct.pack("<4sHI", b"FLDM", 1, len(head)) + head), MESSAGE[1])
+            from_bytes(sealed(struct.pack("<4sHI", b"FLDM", 1, len(head)) + head), MESSAGE[1], {})
     head = json.dumps({"about": {}, "vectors": {path: [1, 2] for path in sorted(MESSAGE[1])}}).encode()
     with pytest.raises(ContentMismatch):
-        from_bytes(sealed(struct.pack("<4sHI", b"FLDM", 1, len(head)) + head), MESSAGE[1])
+        from_bytes(sealed(struct.pack("<4sHI", b"FLDM", 1, len(head)) + head), MESSAGE[1], {})
+    loud = json.dumps({"about": {}, "vectors": {"x" * 100_000: []}}).encode()
+    with pytest.raises(ContentMismatch) as caught:
+        from_bytes(sealed(struct.pack("<4sHI", b"FLDM", 1, len(loud)) + loud), MESSAGE[1], {})
+    assert len(str(caught.value)) < 500
 
 
 def test_what_has_not_changed_is_the_same_message():
@@ -231,16 +302,16 @@ def test_ledger_by_client_direction_and_vector():
     ledger, other = Ledger(), Ledger()
     ledger.add(3, "down/params", 40)
     ledger.add(3, "up/delta", 10)
-    ledger.add(3, "up/envelope", 2)
+    ledger.add(3, "up/(envelope)", 2)
     other.add(5, "up/delta", 7)
     ledger.merge(other)
     assert ledger.row() == {
         "bytes_up": 17,
         "bytes_down": 40,
-        "bytes_by_vector": {"down/params": 40, "up/delta": 17, "up/envelope": 2},
+        "bytes_by_vector": {"down/params": 40, "up/delta": 17, "up/(envelope)": 2},
         "bytes_by_client": {"3": [40, 12], "5": [0, 7]},
     }
-    assert ledger.only("up").by_vector() == {"up/delta": 17, "up/envelope": 2}
+    assert ledger.only("up").by_vector() == {"up/delta": 17, "up/(envelope)": 2}
 
 
 def test_vectors_of_one_name_are_told_apart():

@@ -88,12 +88,15 @@ class DistributedEngine(Engine):
         total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)
         for _, vector in named_tensors(total):
             together(dist.all_reduce, vector)
+        if not post.is_exact:
+            post.trained = torch.zeros_like(broadcast.params) if post.trained is None else post.trained
+            together(dist.all_reduce, post.trained)
         merged = self._merged(tally, broadcast, post)
         weight = sum(merged.weights)
         mean = None if weight == 0 else map_tensors(lambda vector: vector / weight, total)
         if mean is not None:
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
-        return merged.result(mean, post.ledger, received)
+        return merged.result(mean, post.ledger, received, post.trained)
 
     def _own(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
         part = shares(plan.assignments, self.num_ranks)[self.rank]

@@ -52,7 +52,7 @@ class Engine(ABC):
         if mean is not None:
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
         post.check()
-        return tally.result(mean, post.ledger, received)
+        return tally.result(mean, post.ledger, received, post.trained)
 
     @abstractmethod
     def data_digest(self) -> str:

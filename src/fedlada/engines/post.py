@@ -13,43 +13,49 @@ from fedlada.messages.codec import Encoded
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE, Ledger
-from fedlada.messages.spec import short
 from fedlada.messages.wire import envelope_bytes
 from fedlada.plan import RoundPlan
-from fedlada.state import Broadcast, Kept, Upload
+from fedlada.state import Broadcast, Kept, Server, Upload, num_bytes
+
+SHARE_FOR_RESIDUALS = 0.25
+"""Of a GPU's memory: what clients could not send beyond it stays on the host."""
 
 
 class Post:
     """Takes the broadcast to the clients and their uploads to the server.
 
-    `holders` are clients that still have the server's last version of the vectors that do not change in every round.
+    `held` are the vectors that a client still has as the server has them, of those that do not change in every round.
     """
 
-    def __init__(self, exchange: Exchange, plan: RoundPlan, holders: frozenset[int] = frozenset()) -> None:
-        self.exchange, self.plan, self.holders = exchange, plan, holders
+    def __init__(self, exchange: Exchange, plan: RoundPlan, held: Mapping[int, frozenset[str]] | None = None) -> None:
+        self.exchange, self.plan, self.held = exchange, plan, held or {}
         self.ledger = Ledger()
         self.is_exact = exchange.is_exact("up") and not exchange.remembered
         """Whether uploads arrive as they are; an engine may then leave them in its own order."""
+        self.trained: Tensor | None = None
+        """The weighted sum of the deltas as the clients had them, where the server gets others."""
         self._fits: dict[str, list[Tensor]] = {}
+        self._on_host = False
 
     def down(self, broadcast: Broadcast) -> Broadcast:
         """The broadcast as the clients have it."""
-        encoded = self.exchange.encode(broadcast, self.plan.round)
-        envelope = envelope_bytes(encoded, self.exchange.about(self.plan.round))
+        encoded, about = self.exchange.encode(broadcast, self.plan.round), self.exchange.about(self.plan.round)
         for client in (*(work.client for work in self.plan.assignments), *self.plan.lost):
-            for path, one in encoded.items():
-                known = self.exchange.rules[path].every > 1 and client in self.holders
-                self.ledger.add(client, path, 0 if known else one.num_bytes)
-            self.ledger.add(client, f"down/{ENVELOPE}", envelope)
+            self._count(client, encoded, self.held.get(client, frozenset()), about)
         self._remember_fits(encoded)
         return broadcast if self.exchange.is_exact("down") else self.exchange.decode(encoded, broadcast)
 
     def memories(self, kept: Mapping[int, Kept]) -> Mapping[int, Kept]:
-        """The method's part of the memories of this round's clients."""
+        """The method's part of the clients' memories."""
         if not self.exchange.remembered:
             return kept
-        clients = [work.client for work in self.plan.assignments if work.client in kept]
-        return {client: self.exchange.of_method(kept[client]) for client in clients}
+        if kept and (one := next(iter(kept.values()))).memory[-1]:
+            residuals = num_bytes(Kept(one.memory[-1:])) * (len(kept) + self.plan.num_asked)
+            place = next(iter(one.memory[-1].values())).device
+            # Once on the host they stay there; on a CPU that is the same place.
+            on_gpu = place.type == "cuda"
+            self._on_host = not on_gpu or residuals > SHARE_FOR_RESIDUALS * torch.cuda.mem_get_info(place)[1]
+        return {client: self.exchange.of_method(one) for client, one in kept.items()}
 
     def up(
         self, answers: Iterator[Answer], outward: Callable[[Upload], Upload], kept: Mapping[int, Kept]
@@ -60,31 +66,40 @@ class Post:
 
     def _sent(self, answer: Answer, outward: Callable[[Upload], Upload], kept: Mapping[int, Kept]) -> Answer:
         client, exchange, round = answer.work.client, self.exchange, self.plan.round
+        if self.is_exact:
+            self._count(client, exchange.encode(answer.upload, round, client), frozenset(), exchange.about(round))
+            return answer
         # Codes work block by block, in the model's order, whatever order an engine likes.
-        wanted = answer.upload if self.is_exact else outward(answer.upload)
+        wanted = outward(answer.upload)
+        own = answer.work.weight * wanted.delta
+        self.trained = own if self.trained is None else self.trained + own
         if exchange.remembered:
             wanted = exchange.with_rest(wanted, kept.get(client) or exchange.init_kept(wanted.delta))
         encoded = exchange.encode(wanted, round, client)
-        for path, one in encoded.items():
-            self.ledger.add(client, path, one.num_bytes)
-        self.ledger.add(client, f"up/{ENVELOPE}", envelope_bytes(encoded, exchange.about(round)))
+        self._count(client, encoded, frozenset(), exchange.about(round))
         self._remember_fits(encoded)
-        if self.is_exact:
-            return answer
         received = exchange.decode(encoded, wanted)
         if exchange.remembered:
-            answer = replace(answer, kept=exchange.rest(wanted, received, answer.kept))
+            answer = replace(answer, kept=exchange.rest(wanted, received, answer.kept, self._on_host))
         return replace(answer, upload=received)
 
     def completed(self, mean: Upload, broadcast: Broadcast) -> Upload:
         """The mean upload, with the server's own vector for each one that did not travel in this round."""
-        own = {f"{index}/{name}": v for index, vectors in enumerate(broadcast.shared) for name, v in vectors.items()}
-        waiting = {short(path) for path in self.exchange.rules if not self.exchange.travels(path, self.plan.round)}
+        waiting = self.exchange.waits(self.plan.round)
         extra = tuple(
-            {name: own[f"{index}/{name}"] if name in waiting else vector for name, vector in vectors.items()}
-            for index, vectors in enumerate(mean.extra)
+            {name: own.get(name, vector) if name in waiting else vector for name, vector in vectors.items()}
+            for own, vectors in zip(broadcast.shared, mean.extra, strict=True)
         )
         return replace(mean, extra=extra) if waiting else mean
+
+    def kept_as_they_were(self, before: Server, after: Server) -> Server:
+        """The server after a round, with those vectors as they were that no client sent anything for."""
+        waiting = self.exchange.waits(self.plan.round)
+        shared = tuple(
+            {name: old.get(name, vector) if name in waiting else vector for name, vector in new.items()}
+            for old, new in zip(before.shared, after.shared, strict=True)
+        )
+        return replace(after, shared=shared) if waiting else after
 
     def misfit(self) -> str:
         """What could not be encoded, in a sentence; asked once a round, because a GPU must be waited for."""
@@ -97,6 +112,16 @@ class Post:
         """Raise what could not be encoded."""
         if misfit := self.misfit():
             raise CannotEncode(misfit)
+
+    def _count(
+        self, client: int, encoded: Mapping[str, Encoded], held: frozenset[str], about: Mapping[str, object]
+    ) -> None:
+        """One client's message into the ledger: its vectors, and what is around them."""
+        sent = {path: one for path, one in encoded.items() if path not in held}
+        for path, one in sent.items():
+            self.ledger.add(client, path, one.num_bytes)
+        direction = next(iter(encoded)).partition("/")[0]
+        self.ledger.add(client, f"{direction}/{ENVELOPE}", envelope_bytes(sent, about))
 
     def _remember_fits(self, encoded: Mapping[str, Encoded]) -> None:
         for path, one in encoded.items():

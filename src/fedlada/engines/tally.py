@@ -53,6 +53,8 @@ class CohortResult:
     """What travelled: down for each client that was asked, up for each whose upload could be sent."""
     received: Tensor
     """x^t as the clients had it."""
+    trained: Tensor | None = None
+    """The mean delta as the clients had it, where the server got another."""
 
 
 class Tally:
@@ -91,7 +93,9 @@ class Tally:
 
         return average(everything(), self.weights)  # the weights grow just ahead of the mean that reads them
 
-    def result(self, mean: Upload | None, ledger: Ledger, received: Broadcast) -> CohortResult:
+    def result(
+        self, mean: Upload | None, ledger: Ledger, received: Broadcast, trained: Tensor | None = None
+    ) -> CohortResult:
         """All of it."""
         total = sum(self.weights)
         return CohortResult(
@@ -105,4 +109,5 @@ class Tally:
             mean_square_delta=self.square / total if total else math.nan,
             ledger=ledger,
             received=received.params,
+            trained=trained / total if trained is not None and total else None,
         )

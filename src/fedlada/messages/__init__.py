@@ -12,7 +12,7 @@ from fedlada.messages.errors import (
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import Ledger
 from fedlada.messages.spec import CODECS, PRESETS, Messages, vectors
-from fedlada.messages.wire import from_bytes, to_bytes
+from fedlada.messages.wire import Expected, from_bytes, to_bytes
 
 __all__ = [
     "CODECS",
@@ -23,6 +23,7 @@ __all__ = [
     "Corrupted",
     "Encoded",
     "Exchange",
+    "Expected",
     "Ledger",
     "MessageError",
     "Messages",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,28 +11,34 @@ from torch import Tensor
 from fedlada.messages.codec import Codec, Encoded, Form, in_blocks, num_blocks
 from fedlada.messages.noise import uniform_noise
 
+LARGEST = 3.3e38
+"""Above it a level could lie beyond what float32 holds."""
+
 
 @dataclass(frozen=True)
 class Blockwise(Codec):
     """x becomes scale * q with whole q in [-levels, levels]; the scale is the block's largest |x| over `levels`.
 
     q is x / scale rounded up with the probability of its fraction, so E[scale * q] = x; the error is below the scale.
+    (The scale is a bfloat16, rounded up: at most 2^-7 larger.)
     """
 
     levels: int
     block: int
+    range: ClassVar[str] = "numbers up to 3.3e38"
 
     def encode(self, vector: Tensor, key: int) -> Encoded:
         size = vector.numel()
         rows = in_blocks(vector.float(), self.block)
         # By a tensor: a GPU multiplies by the reciprocal of a plain number, which is not the same to the last bit.
-        scales = _bfloat16_above(rows.abs().amax(dim=1) / rows.new_full((1,), self.levels))
+        largest = rows.abs().amax(dim=1)
+        scales = _bfloat16_above(largest / rows.new_full((1,), self.levels))
         divisors = scales.float().unsqueeze(1)
         # A block of zeros, or of numbers so small that their scale is zero, is sent as zeros.
         scaled = torch.where(divisors > 0, rows / divisors, 0.0).flatten()[:size]
         scaled += uniform_noise(key, size, vector.device)
         codes = scaled.floor_().clamp_(-self.levels, self.levels).to(torch.int8)
-        return Encoded(self.name, size, {"codes": self._packed(codes), "scales": scales})
+        return Encoded(self.name, size, {"codes": self._packed(codes), "scales": scales}, (largest < LARGEST).all())
 
     def decode(self, encoded: Encoded) -> Tensor:
         codes = self._unpacked(encoded.parts["codes"], encoded.size)

@@ -1,7 +1,7 @@
 """What can be wrong with a message; each has a name, so that nobody takes a wrong number for a right one."""
 
 
-class MessageError(ValueError):
+class MessageError(RuntimeError):
     """Something is wrong with a message; the kinds below say what."""
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedlada.messages.codec import Codec, Encoded
+from fedlada.messages.codec import Encoded
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.noise import key
-from fedlada.messages.spec import Messages, Rule, paths
+from fedlada.messages.spec import Messages, Rule, paths, short
+from fedlada.messages.wire import Expected
 from fedlada.method import FederatedMethod
 from fedlada.state import Broadcast, Kept, Upload, all_finite, map_tensors, named_tensors
 
@@ -33,27 +34,30 @@ class Exchange:
         rules = [rule for path, rule in self.rules.items() if path.startswith(direction)]
         return all(rule.codec.is_exact and rule.every == 1 for rule in rules)
 
-    def travels(self, path: str, round: int) -> bool:
-        """Whether a vector is part of this round's messages: for uploads in one of n rounds, for the way down always.
+    def travels(self, path: str, round: int, held: Collection[str] = ()) -> bool:
+        """Whether a vector is part of this round's message: up in one of n rounds, down unless the client holds it."""
+        return path not in held if path.startswith("down/") else round % self.rules[path].every == 0
 
-        What clients sent last is what the server still has, so clients that were asked since then have it too.
-        """
-        return path.startswith("down/") or round % self.rules[path].every == 0
+    def waits(self, round: int) -> set[str]:
+        """The names of vectors that clients do not send in this round: the server's stay as they are."""
+        return {short(path) for path in self.rules if path.startswith("up/") and not self.travels(path, round)}
 
     def version(self, path: str, round: int) -> int:
         """The round after which the server's vector was last another one, as it stands at the start of `round`."""
         every = self.rules[path].every
         return (round - 1) // every * every
 
-    def encode(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
-        """Each vector that travels in this round, in its code."""
+    def encode(
+        self, state: Broadcast | Upload, round: int, client: int = 0, held: Collection[str] = ()
+    ) -> dict[str, Encoded]:
+        """Each vector that travels in this round, in its code; not those that the client still holds."""
         encoded = {}
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True):
-            if self.travels(path, round):
+            if self.travels(path, round, held):
                 rule = self.rules[path]
                 # What is the same vector as in an earlier round is the same message too: a client may have it already.
                 when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
-                encoded[path] = rule.codec.encode(vector, self._key(path, when, client))
+                encoded[path] = rule.codec.encode(vector.flatten(), self._key(path, when, client))
         return encoded
 
     def encode_finite(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
@@ -79,14 +83,17 @@ class Exchange:
             path = next(names)
             if path not in encoded:
                 return vector
-            return self.rules[path].codec.decode(encoded[path]).to(vector.dtype)
+            return self.rules[path].codec.decode(encoded[path]).to(vector.dtype).view_as(vector)
 
         return map_tensors(received, like)
 
-    def expected(self, like: Broadcast | Upload, round: int) -> dict[str, tuple[Codec, int]]:
-        """What a receiver may expect in a message of this round: each vector's codec and size."""
-        sizes = {path: vector.numel() for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)}
-        return {path: (self.rules[path].codec, n) for path, n in sizes.items() if self.travels(path, round)}
+    def expected(self, like: Broadcast | Upload, round: int, held: Collection[str] = ()) -> dict[str, Expected]:
+        """What a receiver may expect in a message of this round."""
+        return {
+            path: Expected(self.rules[path].codec, vector.numel(), vector.dtype)
+            for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)
+            if self.travels(path, round, held)
+        }
 
     def about(self, round: int) -> dict[str, Any]:
         """What a message says of itself."""
@@ -109,13 +116,14 @@ class Exchange:
         """The upload with what the client could not send earlier."""
         return self._with(upload, lambda path, vector: vector + kept.memory[-1][path].to(vector.device))
 
-    def rest(self, wanted: Upload, received: Upload, own: Kept) -> Kept:
+    def rest(self, wanted: Upload, received: Upload, own: Kept, on_host: bool = False) -> Kept:
         """The client's new memory: the method's, and the part of what it wanted to send that did not arrive."""
         lost: dict[str, Tensor] = {}
         arrived = dict(zip(paths(received), (vector for _, vector in named_tensors(received)), strict=True))
 
         def remember(path: str, vector: Tensor) -> Tensor:
-            lost[path] = vector - arrived[path]
+            rest = vector - arrived[path]
+            lost[path] = rest.cpu() if on_host else rest
             return vector
 
         self._with(wanted, remember)

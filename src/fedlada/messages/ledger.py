@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-ENVELOPE = "envelope"
+ENVELOPE = "(envelope)"
 """What is around the vectors of a message: its header and checksum."""
 
 
 class Ledger:
-    """The bytes of one round. Paths are `down/params`, `up/delta` and the like, and `down/envelope`, `up/envelope`."""
+    """The bytes of one round. Paths are `down/params`, `up/delta` and the like, and `down/(envelope)`, `up/(envelope)`."""
 
     def __init__(self) -> None:
         self.entries: Counter[tuple[int, str]] = Counter()

@@ -36,7 +36,7 @@ class Logarithmic(Codec):
     def encode(self, vector: Tensor, key: int) -> Encoded:
         size = vector.numel()
         numbers = vector.float()
-        fits = (numbers > 0).all()
+        fits = ((numbers > 0) & numbers.isfinite()).all()
         # What does not fit becomes something harmless until somebody asks.
         words = in_blocks(numbers.clamp(min=SMALLEST).view(torch.int32), BLOCK, fill=-1)
         words = torch.where(words < 0, words[:, :1], words)  # the last block is filled up with its own first number

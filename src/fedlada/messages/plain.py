@@ -10,6 +10,9 @@ from torch import Tensor
 
 from fedlada.messages.codec import Codec, Encoded, Form
 
+SMALLEST = 2.0**-133
+"""The smallest positive bfloat16."""
+
 
 @dataclass(frozen=True)
 class Float32(Codec):
@@ -31,7 +34,7 @@ class Float32(Codec):
 
 @dataclass(frozen=True)
 class BFloat16(Codec):
-    """Rounded to the nearest of 8 significant bits: relative error at most 2^-8, the range of float32."""
+    """Rounded to the nearest of 8 significant bits: relative error at most 2^-8, never to zero."""
 
     name: str = "bfloat16"
     keeps_positive: ClassVar[bool] = True
@@ -39,6 +42,8 @@ class BFloat16(Codec):
 
     def encode(self, vector: Tensor, key: int) -> Encoded:
         values = vector.float().to(torch.bfloat16)
+        # What is too small to be rounded becomes the smallest there is: zero would be divided by.
+        values = torch.where((values == 0) & (vector != 0), vector.sign().to(torch.bfloat16) * SMALLEST, values)
         return Encoded(self.name, vector.numel(), {"values": values}, values.isfinite().all())
 
     def decode(self, encoded: Encoded) -> Tensor:

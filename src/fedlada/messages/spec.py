@@ -40,47 +40,58 @@ class Messages:
 
     A bare code is for all vectors that have no rule of their own (`int8:params=bfloat16`); without one that is float32.
     A rule can be for one direction (`down/v=log8`), and say that a vector travels only in every n-th round
-    (`v=log8+every5`). Second moments, which must stay positive, travel as log8 where a bare code would lose that.
+    (`v=log8+every5`). A preset can be followed by rules that replace its own (`lean:params=bfloat16`). Second moments,
+    which must stay positive, travel as log8 where a bare code would lose that; what is not of the model's size travels
+    as it is.
     """
 
     text: str
+    """In full: no preset's name, which may come to mean something else."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
     otherwise: Codec = field(default_factory=Float32)
 
     @classmethod
     def parse(cls, text: str) -> Messages:
-        """From words; a preset's name stands for its rules."""
+        """From words."""
+        words = in_full(text).split(":")
+        bare = [word for word in words if "=" not in word]
+        if len(bare) > 1:
+            raise ValueError(f"messages: {text!r} has two codes for all vectors: name vectors, as in delta={bare[1]}")
+        if bare and "+" in bare[0]:
+            raise ValueError(f"messages: everyN is for second moments alone: write v={bare[0]} in {text!r}")
         rules: dict[str, Rule] = {}
-        otherwise: Codec = Float32()
-        for word in PRESETS.get(text, text).split(":"):
+        for word in words:
             name, equals, code = word.partition("=")
-            if not equals:
-                otherwise = _rule(word, text).codec
-            elif not re.fullmatch(r"((up|down)/)?[a-z]\w*", name) or name in rules:
+            if equals and (not re.fullmatch(r"((up|down)/)?[A-Za-z]\w*", name) or name in rules):
                 raise ValueError(f"messages: {name!r} is not a vector's name, or is there twice in {text!r}")
-            else:
+            if equals:
                 rules[name] = _rule(code, text)
-        return cls(text, rules, otherwise)
+        return cls(":".join(words), rules, _rule(bare[0], text).codec if bare else Float32())
 
     def of(self, method: FederatedMethod) -> dict[str, Rule]:
         """The rule of each vector that this method sends, by `down/params` and the like; refuses what cannot be."""
         positive = {name for part in method.local for name in part.positive}
-        rules = {path: self._rule_of(path, short(path) in positive) for path in vectors(method)}
-        for name in positive:
-            if len({rule.every for path, rule in rules.items() if short(path) == name}) > 1:
-                raise ValueError(f"messages: {name} must travel equally often up and down, got {self.text!r}")
+        rules = {}
+        for path, size in vector_sizes(method).items():
+            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == PROBE)
+        _check_pairs(rules, self.text)
         return rules
 
     def check_names(self, known: set[str]) -> None:
         """Refuse a rule for a vector that nobody sends."""
-        short = {name.partition("/")[2] for name in known}
+        ways = {f"{path.partition('/')[0]}/{short(path)}" for path in known}
+        names = {short(path) for path in known}
         for name in self.rules:
-            if name not in known | short:
-                raise ValueError(f"messages: no method sends {name!r}; there are {', '.join(sorted(short))}")
+            if name not in ways | names:
+                raise ValueError(f"messages: no method sends {name!r}; there are {', '.join(sorted(names))}")
 
-    def _rule_of(self, path: str, positive: bool) -> Rule:
+    def _rule_of(self, path: str, positive: bool, is_whole: bool) -> Rule:
         direction, name = path.partition("/")[0], short(path)
-        rule = self.rules.get(path) or self.rules.get(name)
+        rule = self.rules.get(f"{direction}/{name}") or self.rules.get(name)
+        if not is_whole:
+            if rule is not None and not rule.codec.is_exact:
+                raise ValueError(f"messages: {name} is not of the model's size and can only travel as float32")
+            return Rule(Float32())
         if rule is None:
             rule = Rule(self.otherwise)
             if (rule.codec.has_memory and direction == "down") or (positive and not rule.codec.keeps_positive):
@@ -99,26 +110,62 @@ class Messages:
         return rule
 
 
-def vectors(method: FederatedMethod) -> list[str]:
-    """What a method sends: `down/params`, ..., `up/delta`, ..., in the order of its messages."""
-    probe = torch.ones(1)
+PROBE = 2
+"""The size of the model on which a method is tried: what is of another size is not a vector of the model's."""
+
+
+def vector_sizes(method: FederatedMethod) -> dict[str, int]:
+    """What a method sends: `down/params`, ..., `up/delta`, ..., with their sizes for a model of `PROBE` parameters."""
+    probe = torch.ones(PROBE)
     server = method.init(probe)
     local = method.step(method.begin(server.broadcast, method.init_kept(probe), lr=1.0), probe)
     upload, _ = method.finish(local, 1)
-    return [*paths(server.broadcast), *paths(upload)]
+    return {
+        path: vector.numel()
+        for state in (server.broadcast, upload)
+        for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True)
+    }
+
+
+def vectors(method: FederatedMethod) -> list[str]:
+    """The names of what a method sends, in the order of its messages."""
+    return list(vector_sizes(method))
 
 
 def paths(state: Broadcast | Upload) -> list[str]:
     """The name of each vector of a message; where two transforms use the same one, its place tells them apart."""
     direction = "down" if isinstance(state, Broadcast) else "up"
     full = [name for name, _ in named_tensors(state)]
-    short = [name.rpartition(".")[2] for name in full]
-    return [f"{direction}/{s if short.count(s) == 1 else f}" for s, f in zip(short, full, strict=True)]
+    own = [name.rpartition(".")[2] for name in full]
+    return [f"{direction}/{s if own.count(s) == 1 else f}" for s, f in zip(own, full, strict=True)]
 
 
 def short(path: str) -> str:
     """A vector's own name, whichever way it goes."""
     return re.split(r"[/.]", path)[-1]
+
+
+def in_full(text: str) -> str:
+    """The rules that words stand for: a preset's, with those behind its name in the place of its own."""
+    if not isinstance(text, str):
+        raise ValueError(f"messages must be a word or rules such as 'params=bfloat16:delta=int8', got {text!r}")
+    first, _, rest = text.partition(":")
+    if first not in PRESETS:
+        return text
+    own = [word.partition("=")[::2] for word in PRESETS[first].split(":")]
+    later = [word for word in rest.split(":") if word]
+    replaced = {word.partition("=")[0] for word in later}
+    return ":".join([*(f"{name}={code}" for name, code in own if name not in replaced), *later])
+
+
+def _check_pairs(rules: Mapping[str, Rule], text: str) -> None:
+    """What travels in some rounds alone must go both ways, equally often: the server's stays as it is in between."""
+    for path, rule in rules.items():
+        same = [other for other in rules if short(other) == short(path)]
+        if rule.every > 1 and {other.partition("/")[0] for other in same} != {"up", "down"}:
+            raise ValueError(f"messages: {short(path)} does not go both ways: it must travel in every round")
+        if len({rules[other].every for other in same}) > 1:
+            raise ValueError(f"messages: {short(path)} must travel equally often up and down, got {text!r}")
 
 
 def _rule(word: str, text: str) -> Rule:

@@ -12,13 +12,14 @@ import struct
 import sys
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedlada.messages.codec import Codec, Encoded
+from fedlada.messages.codec import Codec, Encoded, Form
 from fedlada.messages.errors import CannotEncode, ContentMismatch, Corrupted, Truncated, VersionMismatch
 
 MAGIC = b"FLDM"
@@ -53,30 +54,51 @@ def to_bytes(vectors: Mapping[str, Encoded], about: Mapping[str, Any]) -> bytes:
     return body + CHECKSUM.pack(zlib.crc32(body))
 
 
-def from_bytes(data: bytes, expected: Mapping[str, tuple[Codec, int]]) -> tuple[dict[str, Encoded], dict[str, Any]]:
-    """The vectors and what the message says it is, if it is whole and holds the codes and sizes that are expected."""
+@dataclass(frozen=True)
+class Expected:
+    """What a receiver expects of one vector."""
+
+    codec: Codec
+    size: int
+    numbers: torch.dtype = torch.float32
+    """What the receiver computes with: exact numbers come as these."""
+
+    def form(self) -> dict[str, Form]:
+        """The parts."""
+        form = self.codec.form(self.size)
+        return {name: (self.numbers, size) for name, (_, size) in form.items()} if self.codec.is_exact else form
+
+    def listed(self) -> list[Any]:
+        """What a header says of it."""
+        return [self.codec.name, self.size, _name(self.numbers) if self.codec.is_exact else ""]
+
+
+def from_bytes(data: bytes, expected: Mapping[str, Expected], about: Mapping[str, Any]) -> dict[str, Encoded]:
+    """The vectors of a message, if it is whole, is what it should be about, and holds what is expected."""
     head = _header(data)
-    vectors = _listed(head, expected)
+    if head["about"] != dict(about):
+        raise ContentMismatch(f"the message is about {_cut(head['about'])} instead of {_cut(dict(about))}")
+    _check_listed(head["vectors"], expected)
     place = START.size + struct.unpack_from("<I", data, 6)[0]
     end = len(data) - CHECKSUM.size
     received: dict[str, Encoded] = {}
-    for path, (codec, size) in sorted(expected.items()):
+    for path, one in sorted(expected.items()):
         parts: dict[str, Tensor] = {}
-        for name, (dtype, length) in codec.form(size).items():
-            kind = torch.float64 if vectors[path][2] == "float64" else dtype
-            width = length * torch.empty(0, dtype=kind).element_size()
+        for name, (dtype, length) in one.form().items():
+            width = length * torch.empty(0, dtype=dtype).element_size()
             if place + width > end:
                 raise Truncated(f"the message ends in the middle of {path}")
-            parts[name] = torch.frombuffer(bytearray(data[place : place + width]), dtype=kind, count=length)
+            part = bytearray(data[place : place + width])
+            parts[name] = torch.frombuffer(part, dtype=dtype, count=length) if length else torch.empty(0, dtype=dtype)
             place += width
-        received[path] = Encoded(codec.name, size, parts)
+        received[path] = Encoded(one.codec.name, one.size, parts)
     if place != end:
         raise Truncated(f"the message has {end - place} bytes more than its vectors")
-    for path, one in received.items():
-        codec = expected[path][0]
-        if not codec.check(one) or not bool(codec.decode(one).isfinite().all()):
+    for path, vector in received.items():
+        codec = expected[path].codec
+        if not codec.check(vector) or not bool(codec.decode(vector).isfinite().all()):
             raise Corrupted(f"{path} holds what {codec.name} never writes")
-    return received, head["about"]
+    return received
 
 
 def _header(data: bytes) -> dict[str, Any]:
@@ -100,23 +122,29 @@ def _header(data: bytes) -> dict[str, Any]:
     return dict(head)
 
 
-def _listed(head: Mapping[str, Any], expected: Mapping[str, tuple[Codec, int]]) -> dict[str, Any]:
-    listed = head["vectors"]
+def _check_listed(listed: Mapping[str, Any], expected: Mapping[str, Expected]) -> None:
     if list(listed) != sorted(expected):
-        raise ContentMismatch(
-            f"the message holds {', '.join(listed) or 'nothing'} instead of {', '.join(sorted(expected))}"
-        )
-    for path, (codec, size) in expected.items():
-        numbers = ("float32", "float64") if codec.is_exact else ("",)
-        if listed[path] not in [[codec.name, size, kind] for kind in numbers]:
-            raise ContentMismatch(f"{path} came as {listed[path]!r} instead of {codec.name} with {size} numbers")
-    return dict(listed)
+        held = _cut(", ".join(listed) or "nothing")
+        raise ContentMismatch(f"the message holds {held} instead of {', '.join(sorted(expected))}")
+    for path, one in expected.items():
+        if listed[path] != one.listed():
+            raise ContentMismatch(f"{path} came as {_cut(listed[path])} instead of {one.listed()}")
 
 
 def _numbers(one: Encoded) -> str:
     """What exact numbers are; every other code has one form only."""
     values = one.parts.get("values")
-    return str(values.dtype).removeprefix("torch.") if values is not None and one.codec == "float32" else ""
+    return _name(values.dtype) if values is not None and one.codec == "float32" else ""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _cut(text: object) -> str:
+    """What somebody else wrote, for a sentence."""
+    shown = text if isinstance(text, str) else repr(text)
+    return shown if len(shown) <= 200 else f"{shown[:200]} ..."
 
 
 def _raw(part: Tensor) -> bytes:
