@@ -43,6 +43,7 @@ def simulate(
     *,
     method: FederatedMethod | str = "fedlada",
     test: Any = None,
+    validation: Any = None,
     partition: Partition | Iterable[Iterable[int]] | None = None,
     rounds: int = 100,
     cohort_size: int | None = None,
@@ -81,6 +82,7 @@ def simulate(
         train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`.
         method: a method from `fedlada.recipes`, or the name of one for its default hyper-parameters.
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
+        validation: like `test`, for data that was held out to tune on: `validation_loss`, `validation_accuracy`.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
             `ByKey`), or the sample numbers of each client (a list, or a dict by client). By default ten equal
             clients, IID.
@@ -163,6 +165,7 @@ def simulate(
         runner,
         plan,
         test_samples,
+        validation=None if validation is None else as_samples(validation, place, numbers),
         metrics=metrics,
         eval_every=eval_every,
         train=train_samples,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -28,7 +26,7 @@ from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
 from fedlada.recipes import RECIPES
-from fedlada.validation import count, one_of, positive, probability
+from fedlada.validation import count, field_types, one_of, positive, probability
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
@@ -56,6 +54,7 @@ class Experiment:
         None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
     )
     image_size: int | None = _flag(None, "folder: scale and cut the images to so many pixels")
+    validation: float = _flag(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
     model: str | None = _flag(None, "a model's name, or package.module:factory for your own")
     num_clients: int | None = _flag(None, "m: clients in all")
     cohort_size: int | None = _flag(None, "S: clients per round")
@@ -95,7 +94,7 @@ class Experiment:
     tensorboard: bool = _flag(False, "write TensorBoard events into the run's folder")
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        field_types(self)
         for one in fields(self):
             if one.metadata.get("choices") and getattr(self, one.name) is not None:
                 one_of(one.name, getattr(self, one.name), one.metadata["choices"])
@@ -104,6 +103,8 @@ class Experiment:
             known = ", ".join(hyper_parameters(self.method))
             raise ValueError(f"{self.method} has no hyper-parameter {sorted(unknown)[0]!r}; it has {known}")
         count("rounds", self.rounds)
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must be in [0, 1), got {self.validation}")
         if self.num_clients is not None:
             count("num_clients", self.num_clients)
         full = self.resolved()
@@ -178,7 +179,10 @@ class Experiment:
         """The data set."""
         augment = self.resolved().augment
         assert augment is not None
-        return load_dataset(self.dataset, self.data_dir, augment=augment, image_size=self.image_size, progress=progress)
+        source = load_dataset(
+            self.dataset, self.data_dir, augment=augment, image_size=self.image_size, progress=progress
+        )
+        return source.holding_out(self.validation) if self.validation else source
 
     def build_model(self, source: Source) -> Callable[[], nn.Module]:
         """A function that makes the model for this data."""
@@ -201,7 +205,9 @@ class Experiment:
         return simulate(
             full.build_model(source),
             source.train,
-            test=source.test,
+            # Who tunes on a validation split must not see the test set at all.
+            test=None if full.validation else source.test,
+            validation=source.validation,
             method=full.build_method(),
             partition=full.build_partition(source),
             rounds=full.rounds,
@@ -280,18 +286,6 @@ class Experiment:
         if not isinstance(values, dict):
             raise ValueError(f"the configuration {path} is not a JSON object")
         return cls.from_json(values, **changes)
-
-
-def _check_types(experiment: Experiment) -> None:
-    """A stored configuration can hold anything: say which value is of the wrong kind."""
-    hints = typing.get_type_hints(Experiment)
-    for one in fields(Experiment):
-        value, hint = getattr(experiment, one.name), hints[one.name]
-        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (typing.get_origin(hint) or hint,)
-        accepted = (*kinds, int) if float in kinds else kinds
-        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-            wanted = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in kinds)
-            raise ValueError(f"{one.name} must be of type {wanted}, got {value!r}")
 
 
 def hyper_parameters(method: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -18,24 +19,50 @@ from typing import Any
 
 import torch
 
+from fedlada.campaign.goal import Goal
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.observers import Observer, describe
-from fedlada.progress import new_bars
-from fedlada.simulation import Simulation
+from fedlada.progress_of_many import Course, Display, display_for
+from fedlada.runs.files import write_json
+from fedlada.simulation import Simulation, TrainingDiverged
+
+DIVERGED_FILE = "diverged.json"
+"""In the folder of a run that diverged: after which round, and what was said. It would do so again."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: what to call it, its configuration and its folder."""
+    """One run: what to call it, its configuration, its folder, and how far it is needed (by default to its end)."""
 
     label: str
     config: dict[str, Any]
     folder: Path
+    goals: tuple[Goal, ...] = ()
+
+    @property
+    def num_rounds(self) -> int:
+        """How far it goes at most."""
+        return max((goal.rounds for goal in self.goals), default=int(self.config["rounds"]))
+
+    @property
+    def cost(self) -> float:
+        """What a round costs beside one of another job, roughly: client work in epochs or steps."""
+        return float(self.config["cohort_size"] * (self.config["local_steps"] or self.config["local_epochs"]))
 
 
-def run_jobs(jobs: Sequence[Job], *, num_processes: int | None = None, quiet: bool = False) -> dict[str, str]:
-    """Run all; returns the sentences of those that failed, by label. Ctrl-C saves every run and ends."""
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    num_processes: int | None = None,
+    quiet: bool = False,
+    deadline: float | None = None,
+    go_on: str = "",
+) -> list[str]:
+    """Run all; returns for each the sentence why it failed, or nothing. Ctrl-C saves every run and ends.
+
+    At the deadline (of `time.time()`) every run is saved too. `go_on` is what to say to whoever interrupts.
+    """
     on_gpu = torch.cuda.is_available() and any(job.config["device"] != "cpu" for job in jobs)
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(len(jobs), num_processes or (1 if on_gpu else num_cores))
@@ -43,11 +70,14 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int | None = None, quiet: bo
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and hang
     news: Any = context.Queue()
     stop = context.Event()
-    display = _display(jobs, quiet)
+    display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
     with (
         _environment("OMP_NUM_THREADS", str(num_threads)),
         ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_start_worker, initargs=(news, stop, num_threads)
+            workers,
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(_Channel(news, stop, deadline), num_threads),
         ) as pool,
         _terminate_as_interrupt(),
     ):
@@ -59,12 +89,12 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int | None = None, quiet: bo
             stop.set()
             for future in futures:
                 future.cancel()
-            where = jobs[0].folder.parent
-            print(f"\nfedlada: saving every run; the same command with --out {where} goes on", file=sys.stderr)
+            way = go_on or f"the same command with --out {jobs[0].folder.parent} goes on"
+            print(f"\nfedlada: saving every run; {way}", file=sys.stderr)
             raise
         finally:
             display.close()
-    return {job.label: why for job, future in zip(jobs, futures, strict=True) if (why := _failure(future))}
+    return [_failure(future) for future in futures]
 
 
 @contextmanager
@@ -125,12 +155,25 @@ def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
             return
 
 
-_channel: tuple[Any, Any] | None = None
+@dataclass(frozen=True)
+class _Channel:
+    """What a worker knows of its parent: where to send news, when to stop."""
+
+    news: Any
+    stop: Any
+    deadline: float | None
+
+    def is_late(self, seconds: float = 0.0) -> bool:
+        """Whether the time would be over after so many more seconds."""
+        return self.deadline is not None and time.time() + seconds >= self.deadline
 
 
-def _start_worker(news: Any, stop: Any, num_threads: int) -> None:
+_channel: _Channel | None = None
+
+
+def _start_worker(channel: _Channel, num_threads: int) -> None:
     global _channel
-    _channel = (news, stop)
+    _channel = channel
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(num_threads)
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -147,8 +190,15 @@ def _die_with_parent() -> None:
 def _work(number: int, job: Job) -> str:
     """One run in a worker: returns an empty string, or why it failed."""
     assert _channel is not None
+    if _channel.is_late() or _channel.stop.is_set():
+        return ""
     try:
-        Experiment.from_json(job.config).run([_Reporter(number, *_channel)], out=job.folder)
+        Experiment.from_json(job.config).run([_Reporter(number, job.goals, _channel)], out=job.folder)
+    except TrainingDiverged as error:
+        assert error.result is not None
+        if job.goals:  # whoever needs this run must know without running it again
+            write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
+        return str(error)
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
         return str(error) if is_sentence else f"{type(error).__name__}: {error}"
@@ -156,67 +206,30 @@ def _work(number: int, job: Job) -> str:
 
 
 class _Reporter(Observer):
-    def __init__(self, number: int, news: Any, stop: Any) -> None:
-        self.number, self.news, self.stop = number, news, stop
+    """Tells the parent of each round; ends a run that has all that is needed of it, or no more time."""
+
+    def __init__(self, number: int, goals: tuple[Goal, ...], channel: _Channel) -> None:
+        self.number, self.goals, self.channel = number, goals, channel
+        self.said, self.slowest = "", 0.0
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        self.news.put((self.number, simulation.round, ""))
+        self.num_rounds = num_rounds
+        self._tell(simulation)
+        self.since = time.monotonic()
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        self.news.put((self.number, row["round"], describe(row)))
-        if self.stop.is_set():
+        self.said = describe(row)
+        self._tell(simulation)
+        now = time.monotonic()
+        self.slowest, self.since = max(self.slowest, now - self.since), now
+        if self.channel.stop.is_set():
             simulation.pause("stopped from the keyboard")
+        elif self.channel.is_late(self.slowest):
+            simulation.pause("the time is over")
 
-
-class Display:
-    """Shows nothing."""
-
-    def update(self, number: int, round: int, news: str) -> None:
-        """A job has finished a round."""
-
-    def close(self) -> None:
-        """No more news."""
-
-
-class _Lines(Display):
-    """One line for each finished run, where standard error is not a terminal."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
-        self.done = 0
-
-    def update(self, number: int, round: int, news: str) -> None:
-        if round == self.jobs[number].config["rounds"]:
-            self.done += 1
-            print(f"[{self.done}/{len(self.jobs)}] {self.jobs[number].label}: {news}", file=sys.stderr)
-
-
-class _Bars(Display):
-    """A bar for all runs together, and one for each run at work."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
-        self.bars = new_bars()
-        rounds = [job.config["rounds"] for job in jobs]
-        self.total = self.bars.add_task("all rounds", total=sum(rounds), news="")
-        self.tasks = [
-            self.bars.add_task(job.label, total=total, news="", visible=False)
-            for job, total in zip(jobs, rounds, strict=True)
-        ]
-        self.rounds = [0] * len(jobs)
-        self.bars.start()
-
-    def update(self, number: int, round: int, news: str) -> None:
-        self.rounds[number] = round
-        running = round < self.jobs[number].config["rounds"]
-        self.bars.update(self.tasks[number], completed=round, news=news, visible=running)
-        self.bars.update(self.total, completed=sum(self.rounds))
-
-    def close(self) -> None:
-        self.bars.stop()
-
-
-def _display(jobs: Sequence[Job], quiet: bool) -> Display:
-    if quiet:
-        return Display()
-    return _Bars(jobs) if sys.stderr.isatty() else _Lines(jobs)
+    def _tell(self, simulation: Simulation) -> None:
+        history = simulation.history
+        enough = bool(self.goals) and all(goal.end_in(history) is not None for goal in self.goals)
+        if enough:  # a pause: nothing is evaluated that a longer run would not evaluate
+            simulation.pause("all that was needed is there")
+        self.channel.news.put((self.number, simulation.round, self.said, enough or simulation.round >= self.num_rounds))

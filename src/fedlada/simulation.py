@@ -36,6 +36,7 @@ class Simulation:
         plan: Plan,
         test: Samples | None = None,
         *,
+        validation: Samples | None = None,
         metrics: Mapping[str, Metric] | None = None,
         eval_every: int = 1,
         train: Samples | None = None,
@@ -47,8 +48,7 @@ class Simulation:
             count("eval_train_every", eval_train_every)
         self.engine = engine
         self.plan = plan
-        self.exchange = Exchange(messages, engine.method, plan.seed)
-        self.test = test
+        self.test, self.validation = test, validation
         self.metrics = dict(metrics or {})
         self.eval_every = eval_every
         self.train = train
@@ -158,6 +158,7 @@ class Simulation:
         """Add to a row what is to be measured in this round, unless it is there."""
         due = [
             ("test", self.test, self.eval_every, self.metrics),
+            ("validation", self.validation, self.eval_every, self.metrics),
             ("full_train", self.train, self.eval_train_every, {}),
         ]
         for name, samples, every, metrics in due:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import types
+import typing
+from dataclasses import fields
 from numbers import Integral, Real
+from typing import Any
 
 
 def _number(name: str, value: object) -> float:
@@ -59,3 +63,15 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse all but the given words."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def field_types(instance: Any) -> None:
+    """Refuse a dataclass with a value of the wrong kind: a stored configuration can hold anything."""
+    hints = typing.get_type_hints(type(instance))
+    for one in fields(instance):
+        value, hint = getattr(instance, one.name), hints[one.name]
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (typing.get_origin(hint) or hint,)
+        accepted = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in kinds)
+            raise ValueError(f"{one.name} must be of type {wanted}, got {value!r}")

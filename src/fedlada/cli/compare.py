@@ -89,10 +89,11 @@ def compare(
     if as_json:
         print(json.dumps(_as_json(comparison, folder)))
     else:
-        _print(comparison, folder)
-    for label, why in failures.items():
-        print(f"fedlada: {label}: {why}", file=sys.stderr)
-    if failures:
+        _print(comparison, folder, len(seeds))
+    for job, why in zip(all_jobs, failures, strict=True):
+        if why:
+            print(f"fedlada: {job.label}: {why}", file=sys.stderr)
+    if any(failures):
         raise click.exceptions.Exit(1)
 
 

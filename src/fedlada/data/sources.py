@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from fedlada.data.augment import Augmentation
 from fedlada.data.cifar import load_cifar
 from fedlada.data.digits import load_digits
+from fedlada.data.held_out import held_out
 from fedlada.data.idx import load_idx
 from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_imagenet
 from fedlada.data.images import Bytes, Images, channel_statistics
@@ -45,11 +46,32 @@ class Source:
     input_shape: tuple[int, ...]
     client: Ints | None = None
     """The number of the client that each training sample belongs to by nature, where there is such a thing."""
+    validation: Any = None
+    """Training samples held out, like `train` but never augmented."""
 
     def labels(self, split: str) -> np.ndarray[Any, Any]:
         """The class of every sample of "train" or "test"."""
         data = self.train if split == "train" else self.test
         return np.asarray(data.y if isinstance(data, Images) else data[1])
+
+    def holding_out(self, share: float) -> Source:
+        """The same with a share of the training data as validation data; always the same samples."""
+        rest, held = held_out(len(self.labels("train")), "validation split", share=share)
+        if len(rest) == 0:
+            raise ValueError(f"a validation share of {share:g} leaves no training data: take a smaller one")
+        validation = _rows(self.train, held)
+        if isinstance(validation, Images):
+            validation = replace(validation, augmentation=None)
+        client = None if self.client is None else self.client[rest]
+        return replace(self, train=_rows(self.train, rest), validation=validation, client=client)
+
+
+def _rows(data: Any, numbers: Ints) -> Any:
+    """These samples of an `(x, y)` pair or of `Images`."""
+    if isinstance(data, Images):
+        return replace(data, x=data.x[numbers], y=data.y[numbers])
+    x, y = data
+    return x[numbers], y[numbers]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,97 @@
+"""Runs kept by what they are: nothing is run twice, and what was begun goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fedlada.campaign.identity import digest
+from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
+from fedlada.history import History
+from fedlada.parallel import DIVERGED_FILE
+from fedlada.runs.metrics import read_rows
+
+
+class RunStore:
+    """A folder of run folders, each named by the digest of its configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, request: Request) -> Path:
+        """The folder of that run."""
+        return self.folder / digest(request.experiment)
+
+    def outcome(self, request: Request, why: str = "") -> Outcome:
+        """What is there of a run; `why` is what was said if it failed just now."""
+        folder = self.path(request)
+        history = History(read_rows(folder / "metrics.jsonl"))
+        end = request.goal.end_in(history)
+        if end is not None:
+            return Outcome(request, history[:end], DONE, folder)
+        diverged = diverged_in(folder)
+        if diverged is not None and diverged[0] == len(history):
+            return Outcome(request, history, DIVERGED, folder, diverged[1])
+        return Outcome(request, history, UNFINISHED, folder, why)
+
+    def discard_states(self, request: Request) -> None:
+        """Remove checkpoints and model of a run: its history stays, but it cannot be extended."""
+        folder = self.path(request)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        (folder / "model.safetensors").unlink(missing_ok=True)
+
+    def adopt(self, places: Iterable[Path]) -> int:
+        """Copy the runs of other stores (or of folders that hold one in `runs`) that go further than ours."""
+        adopted = 0
+        for place in places:
+            store = place / "runs" if (place / "runs").is_dir() else place
+            if not store.is_dir():
+                raise ValueError(f"{place} is not a folder of runs: name one that `fedlada reproduce` has written")
+            runs = [one for one in sorted(store.iterdir()) if is_run(one)]
+            if not runs:
+                raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
+            adopted += sum(self._adopt(run) for run in runs if run.resolve() != (self.folder / run.name).resolve())
+        return adopted
+
+    def _adopt(self, theirs: Path) -> bool:
+        ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if _progress(theirs) <= _progress(ours):
+            return False
+        locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if folder.exists()]
+        try:
+            for lock in locks:
+                lock.acquire(timeout=0)
+            shutil.rmtree(beside, ignore_errors=True)
+            shutil.copytree(theirs, beside, ignore=shutil.ignore_patterns(".*"))
+            shutil.rmtree(ours, ignore_errors=True)
+            beside.rename(ours)
+        except Timeout:
+            raise ValueError(f"another process is writing the run {theirs.name}: wait for it") from None
+        finally:
+            for lock in locks:
+                lock.release()
+        return True
+
+
+def is_run(folder: Path) -> bool:
+    """Whether this is a run of a store."""
+    return re.fullmatch(r"[0-9a-f]{20}", folder.name) is not None and (folder / "config.json").exists()
+
+
+def diverged_in(folder: Path) -> tuple[int, str] | None:
+    """The last good round of a run that diverged, and what was said of it."""
+    try:
+        said = json.loads((folder / DIVERGED_FILE).read_bytes())
+        return int(said["round"]), str(said["why"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _progress(folder: Path) -> tuple[int, bool]:
+    return len(read_rows(folder / "metrics.jsonl")), diverged_in(folder) is not None

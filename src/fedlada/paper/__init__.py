@@ -1,0 +1,1 @@
+"""What the paper published, computed again: its tables, its figures, its theorem."""

@@ -1,0 +1,23 @@
+"""F8: the "matching dislocation" of an adaptive server with amended clients, computed on two clients."""
+
+from __future__ import annotations
+
+from fedlada.campaign.request import Request
+from fedlada.paper.setting import Setting
+from fedlada.paper.target import Results, Shown, Target
+
+
+def requests(setting: Setting) -> list[Request]:
+    """None: the problem is solved on the spot."""
+    return []
+
+
+def show(setting: Setting, results: Results) -> Shown:
+    """The computed picture and its numbers."""
+    from fedlada.paper.dislocation import matching_dislocation
+
+    table, chart = matching_dislocation()
+    return Shown((table,), (chart,))
+
+
+TARGET = Target(name="F8", title="Matching dislocation", requests=requests, show=show)

@@ -1,0 +1,35 @@
+"""How figures are counted, in the sentences that stand below the tables."""
+
+from __future__ import annotations
+
+from fedlada.paper.setting import Setting
+
+NEVER_RULE = "∞: not reached in the rounds run; (n of m: ...) says how many of the seeds arrived."
+RATIO_RULE = "Ratios are to the best of the column; ours only where every seed arrived."
+
+
+def rounds_rule(setting: Setting) -> str:
+    """When a target counts as reached."""
+    every = setting.scale.eval_every
+    if setting.smooth == 1:
+        what = "the first evaluation at or above it"
+    else:
+        what = f"the first evaluation at which the mean of the last {setting.smooth} is at or above it"
+    often = "every round" if every == 1 else f"every {every} rounds"
+    return (
+        f"A target is reached in the round of {what}; the test data are evaluated {often}, the whole training set "
+        f"every {setting.scale.eval_train_every}. {seeds_rule(setting)}"
+    )
+
+
+def seeds_rule(setting: Setting) -> str:
+    """Over what is averaged."""
+    if len(setting.seeds) == 1:
+        return f"One seed ({setting.seeds[0]})."
+    return f"Mean ± standard deviation over {len(setting.seeds)} seeds ({', '.join(map(str, setting.seeds))})."
+
+
+def accuracy_rule(setting: Setting, what: str) -> str:
+    """Which accuracy is shown."""
+    smoothed = "" if setting.smooth == 1 else f", as the mean of {setting.smooth} evaluations that follow each other"
+    return f"{what}{smoothed}. {seeds_rule(setting)}"

@@ -1,0 +1,137 @@
+"""How large a reproduction is: the paper's own setting, the same story in minutes, or a trial in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedlada.paper.published import DATASETS, STAGE_TARGETS, TEST_TARGETS, TRAIN_TARGET
+
+FASHION_MNIST_PLACES = ("data", "/usr/share/datasets")
+"""Where Fashion-MNIST is looked for besides --data-dir: where `fedlada data fetch` and Debian's package put it."""
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """The accuracies that tables wait for, in 0..1."""
+
+    early: float
+    middle: float
+    test: float
+    train: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Data, sizes and lengths of one scale."""
+
+    name: str
+    datasets: tuple[str, ...]
+    """The data sets that stand for the paper's three; one stands for all."""
+    curve: int
+    """Rounds of the curves: the paper's 1500."""
+    longest: int
+    """Rounds after which nobody waits for a target any more: the paper's latest is at 3031."""
+    lenet: int
+    """Rounds of the study of activations: the paper's 4000."""
+    eval_every: int
+    eval_train_every: int
+    epochs: Mapping[int, int]
+    """Local epochs for the paper's 2, 4, 5, 10 and 20."""
+    accuracies: Mapping[str, Accuracies]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of every experiment, where they are not those that suit the data set."""
+    lenet_models: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_every: int = 25
+
+
+FULL = Scale(
+    name="full",
+    datasets=DATASETS,
+    curve=1500,
+    longest=3100,
+    lenet=4000,
+    eval_every=5,
+    eval_train_every=25,
+    epochs={2: 2, 4: 4, 5: 5, 10: 10, 20: 20},
+    accuracies={
+        name: Accuracies(
+            *(target / 100 for target in STAGE_TARGETS[name]), TEST_TARGETS[name] / 100, TRAIN_TARGET / 100
+        )
+        for name in DATASETS
+    },
+    settings={"refill": True},
+    lenet_models={"GeLU": "lenet-gelu", "SMU": "lenet-smu"},
+    checkpoint_every=50,
+)
+
+_SMALL_LENETS = {"GeLU": "fedlada.paper.small_lenet:gelu", "SMU": "fedlada.paper.small_lenet:smu"}
+
+QUICK = Scale(
+    name="quick",
+    datasets=("fashion-mnist",),
+    curve=100,
+    longest=120,
+    lenet=60,
+    eval_every=2,
+    eval_train_every=10,
+    epochs={2: 1, 4: 2, 5: 1, 10: 5, 20: 10},
+    accuracies={"fashion-mnist": Accuracies(early=0.75, middle=0.80, test=0.83, train=0.85)},
+    settings={"model": "mlp", "concentration": 0.1, "num_clients": 100, "cohort_size": 10, "batch_size": 50},
+    lenet_models=_SMALL_LENETS,
+)
+
+QUICK_ON_DIGITS = Scale(
+    name="quick",
+    datasets=("digits",),
+    curve=100,
+    longest=120,
+    lenet=60,
+    eval_every=1,
+    eval_train_every=5,
+    epochs={2: 2, 4: 4, 5: 5, 10: 10, 20: 20},
+    accuracies={"digits": Accuracies(early=0.85, middle=0.92, test=0.95, train=0.98)},
+    settings={"model": "mlp", "concentration": 0.1, "num_clients": 50, "cohort_size": 5, "batch_size": 10},
+    lenet_models=_SMALL_LENETS,
+)
+
+SMOKE = Scale(
+    name="smoke",
+    datasets=("digits",),
+    curve=2,
+    longest=3,
+    lenet=2,
+    eval_every=1,
+    eval_train_every=1,
+    epochs=dict.fromkeys((2, 4, 5, 10, 20), 1),
+    accuracies={"digits": Accuracies(early=0.15, middle=0.3, test=0.5, train=0.5)},
+    settings={"model": "mlp", "concentration": 0.6, "num_clients": 20, "cohort_size": 2, "batch_size": 40},
+    lenet_models=_SMALL_LENETS,
+)
+
+SCALES = ("smoke", "quick", "full")
+
+
+def scale_of(name: str, data_dir: str | None) -> tuple[Scale, str | None]:
+    """The scale of that name, and where its data lie."""
+    if name == "full":
+        return FULL, data_dir
+    if name == "smoke":
+        return SMOKE, None
+    place = _fashion_mnist(data_dir)
+    return (QUICK, place) if place is not None else (QUICK_ON_DIGITS, None)
+
+
+def _fashion_mnist(data_dir: str | None) -> str | None:
+    """The folder in which Fashion-MNIST lies, if it is found."""
+    for place in (data_dir, *FASHION_MNIST_PLACES):
+        if place is None:
+            continue
+        folders = (Path(place), Path(place) / "fashion-mnist")
+        if any(list(folder.glob("train-images-idx3-ubyte*")) for folder in folders):
+            # MNIST's files have the same names: only a folder that is named so, or that the user named, is taken.
+            if place == data_dir or folders[1].is_dir():
+                return place
+    return None

@@ -1,0 +1,114 @@
+"""A reproduction's setting: from a method and one of the paper's data sets to the runs that are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedlada.campaign.goal import Goal, Milestone
+from fedlada.campaign.request import Request
+from fedlada.experiment import Experiment
+from fedlada.paper.choices import values_of
+from fedlada.paper.published import NAMES, TITLES
+from fedlada.paper.scales import Accuracies, Scale, scale_of
+from fedlada.validation import count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Scale, preset, seeds and where to compute."""
+
+    scale: Scale
+    preset: str
+    seeds: tuple[int, ...]
+    device: str = "auto"
+    data_dir: str | None = None
+    max_rounds: int | None = None
+    """No run goes further than this."""
+    smooth: int = 1
+    """Evaluations in a moving average."""
+
+    @classmethod
+    def named(cls, scale: str, *, data_dir: str | None = None, **others: Any) -> Setting:
+        """The setting of the scale of that name, with its data where they are found."""
+        found, place = scale_of(scale, data_dir)
+        return cls(scale=found, data_dir=place, **others)
+
+    def __post_init__(self) -> None:
+        count("smooth", self.smooth)
+        if self.max_rounds is not None and (self.max_rounds < 1 or self.max_rounds % self.scale.eval_every):
+            raise ValueError(
+                f"rounds must be a multiple of {self.scale.eval_every}, the rounds between two evaluations of the "
+                f"{self.scale.name} scale; got {self.max_rounds}"
+            )
+
+    def datasets(self, *papers: str) -> tuple[str, ...]:
+        """Those of the paper's data sets that this scale has: all of them, or the first, for which another stands."""
+        return papers if len(self.scale.datasets) > 1 else papers[:1]
+
+    def dataset(self, paper: str) -> str:
+        """The data set that is, or stands for, one of the paper's."""
+        return paper if paper in self.scale.datasets else self.scale.datasets[0]
+
+    def title(self, paper: str) -> str:
+        """That data set's name for people."""
+        return TITLES[self.dataset(paper)]
+
+    def accuracies(self, paper: str) -> Accuracies:
+        """What is to be reached on it."""
+        return self.scale.accuracies[self.dataset(paper)]
+
+    def milestone(self, target: float, metric: str = "test_accuracy") -> Milestone:
+        """An accuracy to reach, with this setting's moving average."""
+        return Milestone(metric, target, self.smooth)
+
+    def goal(self, rounds: int, *until: Milestone) -> Goal:
+        """So many rounds, or as many as are allowed."""
+        return Goal(rounds if self.max_rounds is None else min(rounds, self.max_rounds), until)
+
+    def requests(
+        self,
+        group: str,
+        paper: str,
+        method: str,
+        goal: Goal,
+        *,
+        hyper: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> list[Request]:
+        """A method's run for each seed; `changes` are fields of the experiment."""
+        experiment = self.experiment(paper, method, hyper=hyper, **changes)
+        label = f"{self.title(paper)}, {group}"
+        return [Request(f"{label}, seed {seed}", group, replace(experiment, seed=seed), goal) for seed in self.seeds]
+
+    def experiment(
+        self, paper: str, method: str, *, hyper: Mapping[str, Any] | None = None, **changes: Any
+    ) -> Experiment:
+        """A method's run on one of the paper's data sets at this scale."""
+        dataset = self.dataset(paper)
+        values = values_of(self.preset, paper, dataset, method)
+        fields = {
+            "local_epochs": self.scale.epochs[5 if paper == "cifar10" else 2],
+            "lr": values.lr,
+            "lr_decay": values.lr_decay,
+            "rounds": self.scale.longest,
+            "eval_every": self.scale.eval_every,
+            "eval_train_every": self.scale.eval_train_every,
+            "checkpoint_every": self.scale.checkpoint_every,
+            **self.scale.settings,
+            **changes,
+        }
+        return Experiment(
+            method=method,
+            dataset=dataset,
+            data_dir=None if dataset == "digits" else self.data_dir,
+            hyper={**values.hyper, **(hyper or {})},
+            device=self.device,
+            **fields,
+        )
+
+
+def name_of(method: str) -> str:
+    """A method as the paper writes it."""
+    return NAMES[method]

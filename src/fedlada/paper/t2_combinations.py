@@ -1,0 +1,55 @@
+"""T2: which optimizer on the server, which on the clients, amended or not."""
+
+from __future__ import annotations
+
+from fedlada.campaign.over_seeds import final, over_seeds
+from fedlada.campaign.request import Request
+from fedlada.local import TowardGlobalDirection
+from fedlada.paper.choices import is_adaptive
+from fedlada.paper.main_runs import by_method, main_runs, stands_for
+from fedlada.paper.published import COMBINATIONS, COMBINATIONS_BASE
+from fedlada.paper.rules import accuracy_rule
+from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.target import Results, Shown, Target, curves, percent, points_above, printed
+from fedlada.recipes import RECIPES
+from fedlada.report.table import Table
+
+PAPER = "tinyimagenet"
+METHODS = tuple(COMBINATIONS)
+
+
+def requests(setting: Setting) -> list[Request]:
+    """Six combinations, for as many rounds as the curves have."""
+    return main_runs(setting, PAPER, METHODS, setting.goal(setting.scale.curve))
+
+
+def show(setting: Setting, results: Results) -> Shown:
+    """Accuracy after the last round, and the distance to FedAvg."""
+    lines = by_method(setting, results, PAPER, METHODS)
+    figures = {method: over_seeds(lines[name_of(method)], final("test_accuracy", setting.smooth)) for method in METHODS}
+    rows = tuple(
+        (
+            name_of(method),
+            *_parts(method),
+            printed(COMBINATIONS_BASE + COMBINATIONS[method]),
+            percent(figures[method]),
+            f"{COMBINATIONS[method]:+.1f}",
+            points_above(figures[method], figures["fedavg"]),
+        )
+        for method in METHODS
+    )
+    rounds = setting.goal(setting.scale.curve).rounds
+    columns = ("method", "server", "clients", "paper %", "ours %", "paper above FedAvg", "ours above FedAvg")
+    rule = accuracy_rule(setting, f"Test accuracy after {rounds} rounds (the paper's: 1500)")
+    table = Table(f"T2: combinations of optimizers on {stands_for(setting, PAPER)}", columns, rows, (rule,))
+    return Shown((table,), (curves("T2: combinations of optimizers", lines, "test_accuracy"),))
+
+
+def _parts(method: str) -> tuple[str, str]:
+    """The optimizers of the server and of the clients, (+A) where the latter is amended."""
+    recipe = RECIPES[method]()
+    amended = any(isinstance(part, TowardGlobalDirection) for part in recipe.local)
+    return type(recipe.server).__name__, ("Adam" if is_adaptive(method) else "SGD") + (" (+A)" if amended else "")
+
+
+TARGET = Target(name="T2", title="Combinations of optimizers", requests=requests, show=show)

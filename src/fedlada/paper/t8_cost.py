@@ -1,0 +1,100 @@
+"""T8: what travels, in the paper's unit and in bytes."""
+
+from __future__ import annotations
+
+from fedlada.campaign.over_seeds import over_seeds, rounds_to
+from fedlada.campaign.request import Outcome, Request
+from fedlada.paper.main_runs import by_method, stands_for
+from fedlada.paper.published import COST_RATIOS, SEVEN, STAGE_TARGETS, STAGES, VECTORS
+from fedlada.paper.rules import NEVER_RULE, rounds_rule
+from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.t6_stages import megabytes_to, stage_runs, stage_targets
+from fedlada.paper.target import Results, Shown, Target, printed
+from fedlada.recipes import RECIPES
+from fedlada.report.chart import Chart, Series
+from fedlada.report.table import Table
+
+PAPER = "cifar10"
+
+
+def requests(setting: Setting) -> list[Request]:
+    """The runs of T6 on CIFAR-10."""
+    return stage_runs(setting, PAPER)
+
+
+def show(setting: Setting, results: Results) -> Shown:
+    """A round's cost, and the total to each target."""
+    lines = by_method(setting, results, PAPER, SEVEN)
+    totals = tuple(_totals(setting, lines, stage) for stage in (0, 1))
+    return Shown((_per_round(setting, lines), *totals), (_chart(setting, lines),))
+
+
+def _per_round(setting: Setting, lines: Results) -> Table:
+    rows = []
+    for method in SEVEN:
+        down, up = RECIPES[method]().num_vectors()
+        ours = over_seeds(lines[name_of(method)], _megabytes_a_round)
+        rows.append((name_of(method), f"{VECTORS[method]} Nd", str(down), str(up), ours.text(3, without="-")))
+    notes = (
+        "Nd: a vector of the model's size for each active client. The paper counts FedLADA's global direction as free; "
+        "it must travel down too.",
+    )
+    columns = ("method", "paper's count", "vectors down", "vectors up", "MB a round here")
+    return Table(f"T8: cost of a round on {stands_for(setting, PAPER)}", columns, tuple(rows), notes)
+
+
+def _megabytes_a_round(outcome: Outcome) -> float | None:
+    rows = outcome.history
+    return sum(row["bytes_up"] + row["bytes_down"] for row in rows) / 1e6 / len(rows) if len(rows) else None
+
+
+def _totals(setting: Setting, lines: Results, stage: int) -> Table:
+    target = stage_targets(setting, PAPER)[stage]
+    value = rounds_to(setting.milestone(target))
+    rounds = {method: over_seeds(lines[name_of(method)], value) for method in SEVEN}
+    megabytes = {method: over_seeds(lines[name_of(method)], megabytes_to(value)) for method in SEVEN}
+    counted = {method: None if (mean := rounds[method].mean) is None else VECTORS[method] * mean for method in SEVEN}
+    rows = tuple(
+        (
+            name_of(method),
+            printed(VECTORS[method] * STAGES[method][PAPER][stage], 0),
+            printed(COST_RATIOS[method][stage], 2),
+            rounds[method].text(),
+            printed(counted[method], 0),
+            _ratio(counted[method], counted["fedavg"]),
+            megabytes[method].text(),
+            _ratio(megabytes[method].mean, megabytes["fedavg"].mean),
+        )
+        for method in SEVEN
+    )
+    columns = ("method", "paper, Nd", "paper's ratio", "our rounds", "ours, Nd", "our ratio in Nd", "our MB")
+    title = f"T8: cost to {100 * target:g} % (the paper's {STAGE_TARGETS[PAPER][stage]:g} %) on {stands_for(setting, PAPER)}"
+    notes = (
+        "Ratios are to FedAvg; the paper's are cut, not rounded. Nd by the paper's count of vectors, MB as it travels.",
+        rounds_rule(setting),
+        NEVER_RULE,
+    )
+    return Table(title, (*columns, "our ratio in MB"), rows, notes)
+
+
+def _ratio(value: float | None, base: float | None) -> str:
+    return "-" if value is None or not base else f"{value / base:.2f}"
+
+
+def _chart(setting: Setting, lines: Results) -> Chart:
+    """Accuracy against what has travelled, of each method's first seed."""
+    series = []
+    for name, outcomes in lines.items():
+        sent, points = 0.0, []
+        for row in outcomes[0].history:
+            sent += (row["bytes_up"] + row["bytes_down"]) / 1e6
+            if row.get("test_accuracy") is not None:
+                points.append((sent, row["test_accuracy"]))
+        if points:
+            x, y = zip(*points, strict=True)
+            series.append(Series(name, x, y))
+    note = f"Seed {setting.seeds[0]}."
+    return Chart("T8: accuracy by what has travelled", "MB", "test accuracy", tuple(series), note=note)
+
+
+TARGET = Target(name="T8", title="Communication cost", requests=requests, show=show, full_seeds=5)

@@ -1,0 +1,23 @@
+"""The theorem's claims by experiment: speed-up in clients and steps, the best alpha, consistency."""
+
+from __future__ import annotations
+
+from fedlada.campaign.request import Request
+from fedlada.paper.setting import Setting
+from fedlada.paper.target import Results, Shown, Target
+
+
+def requests(setting: Setting) -> list[Request]:
+    """None: its small problems are no runs of a data set."""
+    return []
+
+
+def show(setting: Setting, results: Results) -> Shown:
+    """The study's tables and charts."""
+    from fedlada.paper.theory import study
+
+    tables, charts = study(setting.scale.name, setting.seeds, None)
+    return Shown(tuple(tables), tuple(charts))
+
+
+TARGET = Target(name="theory", title="Theory in practice", requests=requests, show=show)
