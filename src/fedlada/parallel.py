@@ -67,10 +67,45 @@ def run_jobs(
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(len(jobs), num_processes or (1 if on_gpu else num_cores))
     num_threads = max(1, num_cores // workers)
+    display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
+    way = go_on or f"the same command with --out {jobs[0].folder.parent} goes on"
+    try:
+        if workers == 1:  # a second process would do nothing but start
+            return _run_here(jobs, display, deadline, num_threads, way)
+        return _run_in_processes(jobs, display, deadline, workers, num_threads, way)
+    finally:
+        display.close()
+
+
+def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, num_threads: int, way: str) -> list[str]:
+    channel = _Channel(_Direct(display), threading.Event(), deadline)
+
+    def interrupt(*_: object) -> None:
+        if channel.stop.is_set():
+            raise KeyboardInterrupt
+        channel.stop.set()
+        print(f"\nfedlada: saving the run; {way}", file=sys.stderr)
+
+    num_before = torch.get_num_threads()
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        torch.set_num_threads(num_threads)
+        failures = [_work(number, job, channel) for number, job in enumerate(jobs)]
+    finally:
+        torch.set_num_threads(num_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if channel.stop.is_set():
+        raise KeyboardInterrupt
+    return failures
+
+
+def _run_in_processes(
+    jobs: Sequence[Job], display: Display, deadline: float | None, workers: int, num_threads: int, way: str
+) -> list[str]:
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and hang
     news: Any = context.Queue()
     stop = context.Event()
-    display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
     with (
         _environment("OMP_NUM_THREADS", str(num_threads)),
         ProcessPoolExecutor(
@@ -82,18 +117,15 @@ def run_jobs(
         _terminate_as_interrupt(),
     ):
         with _deaf_to_interrupts():  # inherited by the workers: only the parent decides
-            futures = [pool.submit(_work, number, job) for number, job in enumerate(jobs)]
+            futures = [pool.submit(_work_for_parent, number, job) for number, job in enumerate(jobs)]
         try:
             _watch(futures, news, display)
         except KeyboardInterrupt:
             stop.set()
             for future in futures:
                 future.cancel()
-            way = go_on or f"the same command with --out {jobs[0].folder.parent} goes on"
             print(f"\nfedlada: saving every run; {way}", file=sys.stderr)
             raise
-        finally:
-            display.close()
     return [_failure(future) for future in futures]
 
 
@@ -168,6 +200,16 @@ class _Channel:
         return self.deadline is not None and time.time() + seconds >= self.deadline
 
 
+@dataclass(frozen=True)
+class _Direct:
+    """News of a run in this process: shown at once."""
+
+    display: Display
+
+    def put(self, news: tuple[int, int, str, bool]) -> None:
+        self.display.update(*news)
+
+
 _channel: _Channel | None = None
 
 
@@ -187,13 +229,17 @@ def _die_with_parent() -> None:
     os._exit(1)
 
 
-def _work(number: int, job: Job) -> str:
-    """One run in a worker: returns an empty string, or why it failed."""
+def _work_for_parent(number: int, job: Job) -> str:
     assert _channel is not None
-    if _channel.is_late() or _channel.stop.is_set():
+    return _work(number, job, _channel)
+
+
+def _work(number: int, job: Job, channel: _Channel) -> str:
+    """One run: returns an empty string, or why it failed."""
+    if channel.is_late() or channel.stop.is_set():
         return ""
     try:
-        Experiment.from_json(job.config).run([_Reporter(number, job.goals, _channel)], out=job.folder)
+        Experiment.from_json(job.config).run([_Reporter(number, job.goals, channel)], out=job.folder)
     except TrainingDiverged as error:
         assert error.result is not None
         if job.goals:  # whoever needs this run must know without running it again

@@ -12,6 +12,7 @@ from fedlada.cli.completion import completion
 from fedlada.cli.evaluate import evaluate
 from fedlada.cli.flags import NearestGroup
 from fedlada.cli.report import report, watch
+from fedlada.cli.reproduce import reproduce
 from fedlada.cli.run import resume, run
 from fedlada.cli.show import data, methods
 
@@ -29,7 +30,7 @@ def fedlada() -> None:
     """
 
 
-for command in (run, resume, compare, evaluate, report, watch, methods, data, completion):
+for command in (run, resume, compare, reproduce, evaluate, report, watch, methods, data, completion):
     fedlada.add_command(command)
 
 

@@ -127,11 +127,8 @@ def scale_of(name: str, data_dir: str | None) -> tuple[Scale, str | None]:
 def _fashion_mnist(data_dir: str | None) -> str | None:
     """The folder in which Fashion-MNIST lies, if it is found."""
     for place in (data_dir, *FASHION_MNIST_PLACES):
-        if place is None:
-            continue
-        folders = (Path(place), Path(place) / "fashion-mnist")
-        if any(list(folder.glob("train-images-idx3-ubyte*")) for folder in folders):
-            # MNIST's files have the same names: only a folder that is named so, or that the user named, is taken.
-            if place == data_dir or folders[1].is_dir():
-                return place
+        # MNIST's files have the same names: only a folder that is named so, or that the user named, is taken.
+        own = [] if place is None else [Path(place) / "fashion-mnist", *([Path(place)] if place == data_dir else [])]
+        if any(list(folder.glob("train-images-idx3-ubyte*")) for folder in own):
+            return place
     return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedlada.campaign.goal import Goal, Milestone
@@ -28,6 +28,8 @@ class Setting:
     """No run goes further than this."""
     smooth: int = 1
     """Evaluations in a moving average."""
+    tell: Callable[[str], None] | None = field(default=None, compare=False)
+    """Who is told about what is computed on the spot."""
 
     @classmethod
     def named(cls, scale: str, *, data_dir: str | None = None, **others: Any) -> Setting:
@@ -79,7 +81,7 @@ class Setting:
     ) -> list[Request]:
         """A method's run for each seed; `changes` are fields of the experiment."""
         experiment = self.experiment(paper, method, hyper=hyper, **changes)
-        label = f"{self.title(paper)}, {group}"
+        label = group if self.title(paper) in group else f"{group} on {self.title(paper)}"
         return [Request(f"{label}, seed {seed}", group, replace(experiment, seed=seed), goal) for seed in self.seeds]
 
     def experiment(

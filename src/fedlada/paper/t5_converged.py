@@ -43,7 +43,7 @@ def show(setting: Setting, results: Results) -> Shown:
                 printed(CONVERGED[method][paper][1], 0),
                 over_seeds(waiting[name_of(method)], rounds_to(converged)).text(),
                 printed(AT_1500[method][paper]),
-                percent(over_seeds(fixed[name_of(method)], _accuracy_when(lambda history: curve))),
+                percent(over_seeds(fixed[name_of(method)], _accuracy_when(lambda _: curve))),
             )
             for method in METHODS
         )

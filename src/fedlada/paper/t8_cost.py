@@ -68,7 +68,8 @@ def _totals(setting: Setting, lines: Results, stage: int) -> Table:
         for method in SEVEN
     )
     columns = ("method", "paper, Nd", "paper's ratio", "our rounds", "ours, Nd", "our ratio in Nd", "our MB")
-    title = f"T8: cost to {100 * target:g} % (the paper's {STAGE_TARGETS[PAPER][stage]:g} %) on {stands_for(setting, PAPER)}"
+    reached = f"{100 * target:g} % (the paper's {STAGE_TARGETS[PAPER][stage]:g} %)"
+    title = f"T8: cost to {reached} on {stands_for(setting, PAPER)}"
     notes = (
         "Ratios are to FedAvg; the paper's are cut, not rounded. Nd by the paper's count of vectors, MB as it travels.",
         rounds_rule(setting),

@@ -114,9 +114,8 @@ def final_table(title: str, setting: Setting, lines: Results, *, drift: bool = F
     """The end of each curve of a figure, of which the paper prints no numbers."""
     rows = []
     for name, outcomes in lines.items():
-        row = [name]
-        for value in (final("test_accuracy", setting.smooth), best("test_accuracy", setting.smooth)):
-            row.append(percent(over_seeds(outcomes, value)))
+        accuracies = (final("test_accuracy", setting.smooth), best("test_accuracy", setting.smooth))
+        row = [name, *(percent(over_seeds(outcomes, value)) for value in accuracies)]
         row.append(over_seeds(outcomes, final("train_loss")).text(3, without="-"))
         if drift:
             row.append(over_seeds(outcomes, final("drift")).text(4, without="-"))

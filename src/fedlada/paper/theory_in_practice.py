@@ -16,7 +16,7 @@ def show(setting: Setting, results: Results) -> Shown:
     """The study's tables and charts."""
     from fedlada.paper.theory import study
 
-    tables, charts = study(setting.scale.name, setting.seeds, None)
+    tables, charts = study(setting.scale.name, setting.seeds, setting.tell)
     return Shown(tuple(tables), tuple(charts))
 
 

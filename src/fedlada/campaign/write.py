@@ -1,0 +1,110 @@
+"""A campaign's folder: tables as Markdown, CSV, LaTeX and JSON, charts as pictures, and one page of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedlada.campaign.request import DIVERGED, UNFINISHED, Outcome
+from fedlada.report.chart import Chart
+from fedlada.report.command import run_command
+from fedlada.report.page import write_page
+from fedlada.report.plots import save_chart
+from fedlada.report.records import RunRecord
+from fedlada.report.stored import write_charts, write_command, write_tables
+from fedlada.report.table import Table
+from fedlada.runs.clients import read_clients
+from fedlada.runs.folder import read_config
+
+
+def write_folder(
+    folder: Path,
+    title: str,
+    *,
+    tables: Sequence[Table],
+    charts: Sequence[Chart],
+    outcomes: Sequence[Outcome],
+    notes: Sequence[str],
+    command: str,
+    pictures: bool = True,
+) -> str:
+    """Write everything; returns why there are no pictures, or nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_text(
+        folder / "table.md", f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables) + _list(notes)
+    )
+    _write_text(folder / "table.csv", _csv(tables))
+    _write_text(folder / "table.tex", "\n".join(table.to_latex() for table in tables))
+    write_tables(folder, tables)
+    write_charts(folder, charts)
+    write_command(folder, command)
+    write_page(
+        folder / "report.html",
+        title=title,
+        runs=records(outcomes),
+        tables=tables,
+        charts=charts,
+        notes=notes,
+        command=command,
+    )
+    try:
+        for number, chart in enumerate(charts if pictures else (), start=1):
+            save_chart(chart, folder / f"figure-{number}")
+    except ModuleNotFoundError as error:
+        return f"no pictures: {error}"
+    return ""
+
+
+def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
+    """Each run once, as a page shows it: as many rounds as the longest request asked for."""
+    longest: dict[Path, Outcome] = {}
+    for outcome in outcomes:
+        known = longest.get(outcome.folder)
+        if len(outcome.history) and (known is None or len(known.history) < len(outcome.history)):
+            longest[outcome.folder] = outcome
+    return [_record(outcome) for outcome in longest.values()]
+
+
+def _record(outcome: Outcome) -> RunRecord:
+    config = {**read_config(outcome.folder), "rounds": len(outcome.history)}
+    return RunRecord(
+        label=outcome.request.label,
+        group=outcome.request.group,
+        config=config,
+        rows=outcome.history.rows,
+        command=run_command(config, outcome.folder),
+        labels_per_client=read_clients(outcome.folder),
+        folder=str(outcome.folder),
+    )
+
+
+def state_of(outcomes: Sequence[Outcome]) -> list[str]:
+    """Sentences about runs that are not done: none of them may be overlooked."""
+    by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
+    sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
+    unfinished = {outcome.folder: outcome for outcome in outcomes if outcome.status == UNFINISHED}
+    sentences += [f"{one.request.label} failed: {one.why}." for one in unfinished.values() if one.why]
+    waiting = [one for one in unfinished.values() if not one.why]
+    if waiting:
+        num_runs = len({outcome.folder for outcome in outcomes})
+        sentences.append(
+            f"{len(waiting)} of {num_runs} runs are not finished: the same command goes on with them. Cells that need "
+            "them say so."
+        )
+    return sentences
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    """One table as it is; several below each other, each with its title on a line of its own."""
+    if len(tables) == 1:
+        return tables[0].to_csv()
+    quoted = ('"' + table.title.replace('"', '""') + '"' for table in tables)
+    return "\n".join(f"{title}\n{table.to_csv()}" for title, table in zip(quoted, tables, strict=True))
+
+
+def _list(notes: Sequence[str]) -> str:
+    return "\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Flags and words that `fedlada reproduce` and `fedlada sweep` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.api import resolve_device
+from fedlada.campaign.request import UNFINISHED, Outcome, Request
+from fedlada.campaign.run import Budget, Shard, Work
+from fedlada.cli.bars import Bars
+from fedlada.cli.output import print_table
+from fedlada.report.table import Table
+
+Command = Callable[..., Any]
+
+
+def campaign_flags(command: Command) -> Command:
+    """How many runs are carried out, kept and shown."""
+    for option in reversed(
+        (
+            click.option(
+                "--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one a core, one a GPU."
+            ),
+            click.option("--budget", type=float, help="Save and end after so many minutes; the same command goes on."),
+            click.option("--shard", default="1/1", help="Run only this share of the runs, as in 2/4."),
+            click.option(
+                "--merge",
+                multiple=True,
+                type=click.Path(path_type=Path),
+                help="Take over the runs of this folder first, as of another shard; can be given several times.",
+            ),
+            click.option("--cache", type=click.Path(path_type=Path), help="Where runs are kept; by default OUT/runs."),
+            click.option("--discard-checkpoints", is_flag=True, help="Keep no checkpoints of runs that are done."),
+            click.option("--quiet", is_flag=True, help="No progress, no tables."),
+            click.option("--json", "as_json", is_flag=True, help="The tables as JSON on standard output."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def work_of(flags: dict[str, Any], budget: Budget) -> Work:
+    """How to carry out, from the flags."""
+    return Work(
+        jobs=flags["jobs"],
+        budget=budget,
+        shard=Shard.parse(flags["shard"]),
+        quiet=flags["quiet"] or flags["as_json"],
+        discard=flags["discard_checkpoints"],
+    )
+
+
+def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
+    """Look at device and data before anything is written: what is missing is one sentence, images are decoded once."""
+    seen = set()
+    with Bars(quiet=quiet) as bars:
+        for request in requests:
+            experiment = request.experiment
+            if experiment.device not in seen:
+                resolve_device(experiment.device)
+            key = (experiment.dataset, experiment.data_dir, experiment.image_size)
+            if key not in seen:
+                experiment.build_cohorts(experiment.load_data(bars))
+            seen |= {experiment.device, key}
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Tables and the sentences below them, on standard output."""
+    for table in tables:
+        print_table(table.columns, table.rows, title=table.title)
+        for note in table.notes:
+            print(note)
+        print()
+
+
+def say_and_end(outcomes: Sequence[Outcome], sentences: Sequence[str]) -> None:
+    """Say what is not done; a run that failed makes the command fail."""
+    for sentence in sentences:
+        print(f"fedlada: {sentence.rstrip('.')}", file=sys.stderr)
+    if any(outcome.status == UNFINISHED and outcome.why for outcome in outcomes):
+        raise click.exceptions.Exit(1)

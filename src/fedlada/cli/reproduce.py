@@ -1,0 +1,197 @@
+"""`fedlada reproduce`: a table or figure of the paper in one command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.campaign.request import Outcome, Request
+from fedlada.campaign.run import Budget, carry_out
+from fedlada.campaign.store import RunStore
+from fedlada.campaign.write import state_of, write_folder
+from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, work_of
+from fedlada.cli.flags import NearestChoice, Words, nearest
+from fedlada.cli.output import make_folder
+from fedlada.paper.choices import PRESETS
+from fedlada.paper.describe import hyper_parameter_table, setting_notes
+from fedlada.paper.scales import SCALES
+from fedlada.paper.setting import Setting
+from fedlada.paper.target import Shown, Target, group
+from fedlada.paper.targets import TARGETS
+from fedlada.report.command import command_line
+
+HOME = Path("runs") / "reproduce"
+"""Where everything goes if nothing is said: all targets share the runs there."""
+
+
+class TargetNames(click.ParamType[list[str]]):
+    """Names of targets separated by commas, in any case; "all" is every table and figure."""
+
+    name = "targets"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """The names as they are written, each once, or one sentence."""
+        known = {name.lower(): name for name in TARGETS}
+        chosen: list[str] = []
+        for word in (part.strip().lower() for part in value.split(",") if part.strip()):
+            if word == "all":
+                chosen += [name for name in TARGETS if name != "theory"]
+            elif word in known:
+                chosen.append(known[word])
+            else:
+                self.fail(f"{word!r} is not known{nearest(word.upper(), [*TARGETS, 'all'])}", param, ctx)
+        if not chosen:
+            self.fail("no target is named", param, ctx)
+        return list(dict.fromkeys(chosen))
+
+
+@click.command()
+@click.argument("targets", type=TargetNames())
+@click.option("--scale", type=NearestChoice(SCALES), default="quick", show_default=True, help="full: as the paper.")
+@click.option(
+    "--preset", type=NearestChoice(PRESETS), default="paper", show_default=True, help="The printed values, or ours."
+)
+@click.option("--seeds", type=Words(int), help="Seeds, separated by commas; each target has its own number of them.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--data-dir", help="The folder in which the data sets lie.")
+@click.option("--rounds", type=click.IntRange(min=1), help="No run goes further than this.")
+@click.option(
+    "--smooth", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations in a moving average."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Where tables, pictures and the page go.")
+@campaign_flags
+def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
+    """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, theory, or all.
+
+    Nothing is run twice: what is there already is used, what was begun goes on. quick takes minutes on two cores and
+    uses Fashion-MNIST where it is found, else digits; full needs the paper's data sets and a GPU.
+
+    \b
+    Example:
+      fedlada reproduce T6
+      fedlada reproduce T6,T8 --scale full --device cuda --data-dir data --out results
+      fedlada reproduce all --scale full --data-dir data --shard 2/4 --out share2
+    """
+    budget = Budget(flags["budget"])
+    settings = {name: _setting(TARGETS[name], flags) for name in targets}
+    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
+    requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
+    everything = [request for own in requests.values() for request in own]
+    read_data(everything, quiet=quiet)
+    name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
+    folder = out or HOME / f"{name}-{flags['scale']}-{flags['preset']}"
+    store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
+    make_folder(folder)
+    adopted = store.adopt(flags["merge"])
+    if not quiet:
+        print(_headline(targets, settings, everything, store, adopted), file=sys.stderr)
+    outcomes = carry_out(everything, store, work)
+    command = _command(targets, flags, out)
+    shown = _write_all(targets, settings, requests, outcomes, folder, command)
+    _say(shown, outcomes, folder, flags)
+
+
+def _setting(target: Target, flags: dict[str, Any]) -> Setting:
+    silent = flags["quiet"] or flags["as_json"]
+    return Setting.named(
+        flags["scale"],
+        preset=flags["preset"],
+        seeds=tuple(flags["seeds"] or target.seeds(flags["scale"])),
+        device=flags["device"],
+        data_dir=flags["data_dir"],
+        max_rounds=flags["rounds"],
+        smooth=flags["smooth"],
+        tell=None if silent else lambda text: print(text, file=sys.stderr),
+    )
+
+
+def _headline(
+    targets: list[str], settings: dict[str, Setting], requests: list[Request], store: RunStore, adopted: int
+) -> str:
+    setting = settings[targets[0]]
+    runs = {store.path(request) for request in requests}
+    there = {store.path(request) for request in requests if not store.outcome(request).is_settled}
+    taken = f", {adopted} of them taken over" if adopted else ""
+    data = ", ".join(dict.fromkeys(request.experiment.dataset for request in requests)) or "no data set"
+    return (
+        f"{', '.join(targets)} at scale {setting.scale.name} on {data}: {len(runs)} runs, "
+        f"{len(runs) - len(there)} of them done already{taken}; runs are kept in {store.folder}"
+    )
+
+
+def _write_all(
+    targets: list[str],
+    settings: dict[str, Setting],
+    requests: dict[str, list[Request]],
+    outcomes: list[Outcome],
+    folder: Path,
+    command: str,
+) -> dict[str, Shown]:
+    """A folder for each of several targets, and one page of all of them."""
+    left, shown, all_notes = list(outcomes), {}, {}
+    several = len(targets) > 1
+    for name in targets:
+        own = [left.pop(0) for _ in requests[name]]
+        found = TARGETS[name].show(settings[name], group(own))
+        hyper = hyper_parameter_table(settings[name], own)
+        shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
+        notes = [*state_of(own), *setting_notes(settings[name], own)]
+        all_notes |= dict.fromkeys(notes)
+        title = f"{name}: {TARGETS[name].title}"
+        _write(folder / name if several else folder, title, shown[name], own, notes, command)
+    if several:
+        together = Shown(
+            tuple(table for one in shown.values() for table in one.tables),
+            tuple(chart for one in shown.values() for chart in one.charts),
+        )
+        title = f"{', '.join(targets)} of the paper"
+        _write(folder, title, together, outcomes, list(all_notes), command, pictures=False)
+    return shown
+
+
+def _write(
+    folder: Path,
+    title: str,
+    shown: Shown,
+    outcomes: list[Outcome],
+    notes: list[str],
+    command: str,
+    *,
+    pictures: bool = True,
+) -> None:
+    problem = write_folder(
+        folder,
+        title,
+        tables=shown.tables,
+        charts=shown.charts,
+        outcomes=outcomes,
+        notes=notes,
+        command=command,
+        pictures=pictures,
+    )
+    if problem:
+        print(f"fedlada: {problem}", file=sys.stderr)
+
+
+def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any]) -> None:
+    if flags["as_json"]:
+        tables = {name: [table.to_json() for table in one.tables] for name, one in shown.items()}
+        complete = all(outcome.is_settled for outcome in outcomes)
+        print(json.dumps({"folder": str(folder), "complete": complete, "targets": tables}))
+    elif not flags["quiet"]:
+        print_tables([table for one in shown.values() for table in one.tables])
+        print(f"in {folder}: report.html, table.md, table.csv, table.tex, tables.json and the pictures")
+    say_and_end(outcomes, state_of(outcomes))
+
+
+def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:
+    """What makes this folder again, on one machine and to its end."""
+    named = ("scale", "preset", "seeds", "device", "data_dir", "rounds", "smooth", "cache")
+    given = [(name, flags[name]) for name in named if flags[name] is not None]
+    flags_alone = command_line("reproduce", [*given, *([("out", out)] if out else [])])
+    return flags_alone.replace("reproduce", f"reproduce {','.join(targets)}", 1)

@@ -1,0 +1,61 @@
+"""What a reproduction says of itself: its setting, the hyper-parameters of both presets, the named choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedlada.campaign.request import Outcome
+from fedlada.paper.choices import CHOICES, PRESETS, values_of
+from fedlada.paper.published import DATASETS
+from fedlada.paper.setting import Setting, name_of
+from fedlada.report.table import Table
+
+
+def hyper_parameter_table(setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:
+    """The printed values and ours beside each other, for the methods that were run."""
+    methods = list(dict.fromkeys(outcome.request.experiment.method for outcome in outcomes))
+    used = {outcome.request.experiment.dataset for outcome in outcomes}
+    if not methods:
+        return None
+    rows = []
+    for paper in setting.datasets(*DATASETS):
+        dataset = setting.dataset(paper)
+        if dataset not in used:
+            continue
+        for method in methods:
+            texts = [
+                values_of(preset, paper, dataset, method).text(method, mark=preset == "paper") for preset in PRESETS
+            ]
+            rows.append((setting.title(paper), name_of(method), *texts))
+    columns = (
+        "data",
+        "method",
+        *(f"{preset}{' (used here)' if preset == setting.preset else ''}" for preset in PRESETS),
+    )
+    notes = (
+        "*: never printed by the paper, our choice. The learning rate shrinks by 0.998 a round. What a table or figure "
+        "varies replaces the value here.",
+    )
+    return Table("Hyper-parameters", columns, tuple(rows), notes)
+
+
+def setting_notes(setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
+    """The setting in sentences."""
+    notes = []
+    shown = set()
+    for outcome in outcomes:
+        full = outcome.request.experiment.resolved()
+        if full.dataset in shown:
+            continue
+        shown.add(full.dataset)
+        notes.append(
+            f"{full.dataset}: model {full.model}, {full.num_clients} clients, {full.cohort_size} a round, Dirichlet "
+            f"{full.concentration:g}{' with refilled pools' if full.refill else ''}, batches of {full.batch_size}, "
+            f"{full.local_epochs} local epoch(s), augmentation {full.augment}; runs can go on to round {full.rounds}."
+        )
+    if outcomes and setting.scale.name != "full":
+        notes.append(
+            f"Scale {setting.scale.name}: other data and a smaller model than the paper's, so its figures stand beside "
+            "ours for their order and ratios, not their size. --scale full is the paper's setting."
+        )
+    return [*notes, *(CHOICES if outcomes else ())]
