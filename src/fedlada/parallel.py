@@ -14,12 +14,14 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedlada.campaign.goal import Goal
+from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.observers import Observer, describe
@@ -239,7 +241,9 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
     if channel.is_late() or channel.stop.is_set():
         return ""
     try:
-        Experiment.from_json(job.config).run([_Reporter(number, job.goals, channel)], out=job.folder)
+        experiment = Experiment.from_json(job.config)
+        source = _source(*(getattr(experiment.resolved(), name) for name in DATA_FIELDS))
+        experiment.run([_Reporter(number, job.goals, channel)], source, out=job.folder)
     except TrainingDiverged as error:
         assert error.result is not None
         if job.goals:  # whoever needs this run must know without running it again
@@ -249,6 +253,15 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
         return str(error) if is_sentence else f"{type(error).__name__}: {error}"
     return ""
+
+
+DATA_FIELDS = ("dataset", "data_dir", "augment", "image_size", "validation")
+
+
+@lru_cache(maxsize=1)
+def _source(*values: Any) -> Source:
+    """The data of a job, kept for the next one: most of a campaign's runs have the same."""
+    return Experiment(**dict(zip(DATA_FIELDS, values, strict=True))).load_data()
 
 
 class _Reporter(Observer):

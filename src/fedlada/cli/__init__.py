@@ -15,6 +15,7 @@ from fedlada.cli.report import report, watch
 from fedlada.cli.reproduce import reproduce
 from fedlada.cli.run import resume, run
 from fedlada.cli.show import data, methods
+from fedlada.cli.sweep import sweep_command
 
 
 @click.group(cls=NearestGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -30,7 +31,7 @@ def fedlada() -> None:
     """
 
 
-for command in (run, resume, compare, reproduce, evaluate, report, watch, methods, data, completion):
+for command in (run, resume, compare, sweep_command, reproduce, evaluate, report, watch, methods, data, completion):
     fedlada.add_command(command)
 
 

@@ -11,9 +11,9 @@ import click
 
 from fedlada.api import resolve_device
 from fedlada.cli.bars import Bars
-from fedlada.cli.flags import Words, all_hyper_parameters, build_experiment, experiment_flags
+from fedlada.cli.flags import Words, build_experiment, experiment_flags, flags_of
 from fedlada.cli.output import make_folder, new_folder, print_table
-from fedlada.experiment import Experiment, hyper_parameters
+from fedlada.experiment import Experiment
 from fedlada.history import History
 from fedlada.parallel import Job, run_jobs
 from fedlada.recipes import RECIPES
@@ -58,7 +58,7 @@ def compare(
         flags["target"] = DEFAULT_TARGET
     folder = out or new_folder("compare")
     experiments = {
-        (method, seed): build_experiment(_flags_of(method, methods, flags), method=method, seed=seed)
+        (method, seed): build_experiment(flags_of(method, methods, flags), method=method, seed=seed)
         for method in methods
         for seed in seeds
     }
@@ -95,15 +95,6 @@ def compare(
             print(f"fedlada: {job.label}: {why}", file=sys.stderr)
     if any(failures):
         raise click.exceptions.Exit(1)
-
-
-def _flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags for one method; a hyper-parameter that none of the methods has is refused."""
-    hyper = {name for name in all_hyper_parameters() if flags.get(name) is not None}
-    nobody = sorted(name for name in hyper if not any(name in hyper_parameters(one) for one in methods))
-    if nobody:
-        raise ValueError(f"none of {', '.join(methods)} has the hyper-parameter {nobody[0]!r}")
-    return {name: value for name, value in flags.items() if name not in hyper or name in hyper_parameters(method)}
 
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:

@@ -129,6 +129,30 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     return Experiment.read(config, **changes, hyper=hyper)
 
 
+def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags for one method; a hyper-parameter that none of the methods has is refused."""
+    hyper = {name for name in all_hyper_parameters() if flags.get(name) is not None}
+    nobody = sorted(name for name in hyper if not any(name in hyper_parameters(one) for one in methods))
+    if nobody:
+        raise ValueError(f"none of {', '.join(methods)} has the hyper-parameter {nobody[0]!r}")
+    return {name: value for name, value in flags.items() if name not in hyper or name in hyper_parameters(method)}
+
+
+def value_type(name: str) -> click.ParamType[Any]:
+    """What turns the text of a flag's value into the value: any field of an experiment, any hyper-parameter."""
+    found = {one.name: _field_option for one in fields(Experiment) if "help" in one.metadata}
+    if name in found:
+        (one,) = (one for one in fields(Experiment) if one.name == name)
+        option = _field_option(one)
+    elif name in all_hyper_parameters():
+        option = _hyper_option(name, all_hyper_parameters()[name])
+    else:
+        raise ValueError(
+            f"there is no field or hyper-parameter {name!r}{nearest(name, [*found, *all_hyper_parameters()])}"
+        )
+    return click.command()(option(lambda: None)).params[0].type
+
+
 def all_hyper_parameters() -> dict[str, Any]:
     """Every hyper-parameter of any method, with the first default met."""
     found: dict[str, Any] = {}

@@ -133,7 +133,8 @@ def _write_all(
     command: str,
 ) -> dict[str, Shown]:
     """A folder for each of several targets, and one page of all of them."""
-    left, shown, all_notes = list(outcomes), {}, {}
+    left, shown = list(outcomes), {}
+    all_notes: dict[str, None] = {}
     several = len(targets) > 1
     for name in targets:
         own = [left.pop(0) for _ in requests[name]]

@@ -14,8 +14,8 @@ from fedlada.paper.target import Results, Shown, Target, curves, printed, ratios
 from fedlada.report.table import Table
 
 PRINTED_RATIOS = (
-    "The paper's ratios are computed here from its rounds: those it prints for the test data of CIFAR-10 divide by 575, "
-    "a figure of the training data."
+    "The paper's ratios are computed here from its rounds: those it prints for the test data of CIFAR-10 divide by "
+    "575, a figure of the training data."
 )
 METRICS = {"train": ("full_train_accuracy", SPEED_TRAIN), "test": ("test_accuracy", SPEED_TEST)}
 

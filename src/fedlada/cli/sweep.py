@@ -1,0 +1,208 @@
+"""`fedlada sweep`: a grid over any flag, judged on held-out training data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.campaign.run import Budget, carry_out
+from fedlada.campaign.store import RunStore
+from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, shown, sweep
+from fedlada.campaign.write import state_of, write_folder
+from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, work_of
+from fedlada.cli.flags import NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
+from fedlada.cli.output import make_folder, new_folder
+from fedlada.experiment import Experiment
+from fedlada.paper.target import curves
+from fedlada.report.chart import Chart, Series
+from fedlada.report.command import command_line, run_command
+from fedlada.report.table import Table
+
+DEFAULT_VALIDATION = 0.1
+NUM_CURVES = 8
+
+
+@click.command(name="sweep")
+@click.option("--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: any flag; can be repeated.")
+@click.option("--seeds", type=Words(int), default="0", show_default=True, help="Seeds, separated by commas.")
+@experiment_flags(without=("seed", "target", "stop_at_target"))
+@click.option("--select", default=METRICS[0], show_default=True, help=f"What is best: {', '.join(METRICS)}.")
+@click.option(
+    "--by", type=NearestChoice(SUMMARIES), default="last", show_default=True, help="Which of its values in a run."
+)
+@click.option(
+    "--halving",
+    type=click.IntRange(min=2),
+    help="Successive halving: 3 lets the best third go on to thrice the rounds.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
+@campaign_flags
+def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
+    """Try every combination of values and sort them by how well they do on held-out training data.
+
+    A tenth of the training data is held out (--validation); the test set is never looked at. A hyper-parameter
+    applies to those methods that have it.
+
+    \b
+    Example:
+      fedlada sweep --set alpha=0.05,0.1,0.3 --set lr=0.003,0.01 --rounds 9 --halving 3 --out runs/swept
+    """
+    budget = Budget(flags["budget"])
+    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
+    if work.shard.of > 1 and flags["halving"]:
+        raise ValueError("--halving needs the results of all runs: leave --shard out")
+    if flags["validation"] is None and flags["config"] is None:
+        flags["validation"] = DEFAULT_VALIDATION
+    candidates = _candidates(_axes(grid), seeds, flags)
+    first = candidates[0].experiments[0]
+    selection = Selection(flags["select"], flags["by"])
+    if selection.metric.startswith("validation_") and not all(one.experiments[0].validation for one in candidates):
+        raise ValueError(f"{selection.metric} needs held-out data: give --validation a share above 0")
+    steps = rungs(len(candidates), first.rounds, flags["halving"], first.eval_every)
+    everything = [request for one in candidates for request in one.requests(first.rounds)]
+    read_data(everything, quiet=quiet)
+    folder = out or new_folder("sweep")
+    make_folder(folder)
+    store = RunStore(flags["cache"] or folder / "runs")
+    store.adopt(flags["merge"])
+    if not quiet:
+        plan = f" in {len(steps)} rungs up to round {', '.join(str(step.rounds) for step in steps)}"
+        print(
+            f"{len(candidates)} configurations, {len(seeds)} seed(s){plan if len(steps) > 1 else ''}; runs are kept in "
+            f"{store.folder}",
+            file=sys.stderr,
+        )
+    scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, work))
+    _report(scored, selection, folder, first, _command(grid, seeds, flags, out), flags)
+
+
+def _axes(grid: tuple[str, ...]) -> dict[str, list[Any]]:
+    """The values of each swept name."""
+    axes: dict[str, list[Any]] = {}
+    for text in grid:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not values.strip():
+            raise ValueError(f"--set must be written like alpha=0.05,0.1, got {text!r}")
+        if name in ("seed", "target", "stop_at_target", "rounds", "eval_every"):
+            way = "seeds have a flag of their own, --seeds" if name == "seed" else "every run has the same"
+            raise ValueError(f"--set cannot vary {name!r}: {way}")
+        if name in axes:
+            raise ValueError(f"--set names {name!r} twice: give all its values at once")
+        kind = value_type(name)
+        words = [word.strip() for word in values.split(",") if word.strip()]
+        try:
+            axes[name] = list(dict.fromkeys(kind.convert(word, None, None) for word in words))
+        except click.BadParameter as error:
+            raise ValueError(f"--set {name}: {error.message.rstrip('.')}") from None
+    return axes
+
+
+def _candidates(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, Any]) -> list[Candidate]:
+    """Every combination; those that make the same experiment (a method lacks what differs) count once."""
+    given = {name: value for name, value in flags.items() if name not in NOT_OF_EXPERIMENTS}
+    stored = {} if given["config"] is None else {"method": Experiment.read(given["config"]).method}
+    usual = given["method"] or stored.get("method", Experiment.method)
+    methods = axes.get("method", [usual])
+    found: dict[str, Candidate] = {}
+    for combination in itertools.product(*axes.values()):
+        values = dict(zip(axes, combination, strict=True))
+        method = values.get("method", usual)
+        own = flags_of(method, methods, {**given, **values, "method": method})
+        experiments = tuple(build_experiment(own, seed=seed) for seed in seeds)
+        kept = {name: value for name, value in values.items() if name in own}
+        candidate = Candidate(kept, experiments)
+        found.setdefault(json.dumps(experiments[0].to_json(), sort_keys=True), candidate)
+    return list(found.values())
+
+
+NOT_OF_EXPERIMENTS = {
+    *("select", "by", "halving", "jobs", "budget", "shard", "merge", "cache", "discard_checkpoints", "quiet"),
+    "as_json",
+}
+
+
+def _report(
+    scored: list[Scored], selection: Selection, folder: Path, first: Experiment, command: str, flags: dict[str, Any]
+) -> None:
+    outcomes = [outcome for one in scored for outcome in one.outcomes]
+    table, problems = _table(scored, selection, first), state_of(outcomes)
+    best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
+    winner = "" if best is None else _run_best(best)
+    notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
+    charts = _charts(scored, selection)
+    problem = write_folder(
+        folder, "Sweep", tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
+    )
+    if problem:
+        print(f"fedlada: {problem}", file=sys.stderr)
+    if flags["as_json"]:
+        result = None if best is None else {"values": dict(best.candidate.values), "score": best.score.mean}
+        print(json.dumps({"folder": str(folder), "best": result, "command": winner, "table": table.to_json()}))
+    elif not flags["quiet"]:
+        print_tables([table])
+        if winner:
+            print(f"the best on all the training data: {winner}")
+        print(f"in {folder}: report.html, table.md, table.csv, table.tex, tables.json and the pictures")
+    say_and_end(outcomes, problems)
+
+
+def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Table:
+    names = list(dict.fromkeys(name for one in scored for name in one.candidate.values))
+    digits = 4
+    rows = tuple(
+        (
+            str(place),
+            *(shown(one.candidate.values[name]) if name in one.candidate.values else "-" for name in names),
+            one.score.text(digits, without="-"),
+            str(one.rounds),
+        )
+        for place, one in enumerate(scored, start=1)
+    )
+    held = f" on {100 * first.validation:g} % of the training data, held out" if first.validation else ""
+    note = (
+        f"Sorted by the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}; "
+        "the test set was not looked at."
+    )
+    return Table("Sweep", ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
+
+
+def _charts(scored: list[Scored], selection: Selection) -> list[Chart]:
+    """The curves of the best, and the score along every numeric axis."""
+    lines = {one.candidate.label: list(one.outcomes) for one in scored[:NUM_CURVES]}
+    charts = [curves(f"Sweep: {selection.metric} of the best", lines, selection.metric)]
+    for name in dict.fromkeys(name for one in scored for name in one.candidate.values):
+        points = [
+            (float(one.candidate.values[name]), one.score.mean)
+            for one in scored
+            if isinstance(one.candidate.values.get(name), (int, float)) and one.score.mean is not None
+        ]
+        if len({x for x, _ in points}) > 1:
+            x, y = zip(*sorted(points), strict=True)
+            series = Series("configurations", x, y, style="points")
+            charts.append(
+                Chart(
+                    f"Sweep: score by {name}", name, f"{selection.by} {selection.metric}", (series,), log_x=min(x) > 0
+                )
+            )
+    return charts
+
+
+def _run_best(best: Scored) -> str:
+    """The command that trains the winner on all the training data and looks at the test set."""
+    experiment = best.candidate.experiments[0]
+    config = {**experiment.to_json(), "validation": 0.0}
+    return run_command(config, best.outcomes[0].folder)
+
+
+def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
+    """What makes this folder again, on one machine and to its end."""
+    left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "quiet", "as_json"}
+    given = [("set", one) for one in grid] + [("seeds", seeds)]
+    given += [(name, value) for name, value in flags.items() if value is not None and name not in left_out]
+    return command_line("sweep", [*given, *([("out", out)] if out else [])])

@@ -1,0 +1,204 @@
+"""Many runs kept by what they are: extended, killed, stopped by a clock or a key, swept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from filelock import FileLock, Timeout
+
+from command_line import COMMAND, ENVIRONMENT, rows
+from fedlada.campaign.goal import Goal, Milestone
+from fedlada.campaign.request import Request
+from fedlada.campaign.run import Budget, Work, carry_out
+from fedlada.campaign.store import RunStore
+from fedlada.cli import main
+from fedlada.experiment import Experiment
+from fedlada.parallel import DIVERGED_FILE
+
+ENDLESS = 100_000
+TINY = Experiment(
+    model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=ENDLESS, device="cpu"
+)
+HERE = Work(jobs=1, quiet=True)
+
+
+def request(needed, *until, **changes):
+    return Request("tiny", "tiny", replace(TINY, **changes), Goal(needed, until))
+
+
+def alone(folder, num_rounds, **changes):
+    """The same run without any of this machinery."""
+    replace(TINY, **{**changes, "rounds": num_rounds}).run(out=folder)
+    return rows(folder)
+
+
+def test_a_run_is_extended_to_the_same_bits_and_views_stay(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    first = Milestone("test_accuracy", 0.01)
+    short = request(6, first)
+    (early,) = carry_out([short], store, HERE)
+    assert (early.status, len(early.history)) == ("done", 1)  # it stopped where the milestone was reached
+    never = request(5, Milestone("test_accuracy", 1.0), first)
+    outcomes = carry_out([short, never, request(3)], store, HERE)  # one run for all three
+    assert [len(outcome.history) for outcome in outcomes] == [1, 5, 3]
+    assert len(list(store.folder.iterdir())) == 1
+    assert rows(outcomes[0].folder) == alone(tmp_path / "alone", 5)
+    (folder,) = store.folder.iterdir()
+    before = (folder / "metrics.jsonl").stat().st_mtime_ns
+    carry_out([short, never, request(3)], store, HERE)
+    assert (folder / "metrics.jsonl").stat().st_mtime_ns == before  # nothing was run twice
+
+
+def test_a_last_round_is_not_evaluated_out_of_turn(tmp_path):
+    """A run that ends early has exactly the evaluations of a longer one."""
+    store = RunStore(tmp_path / "runs")
+    every = {"eval_every": 2, "eval_train_every": 3}
+    carry_out([request(4, rounds=4, **every)], store, HERE)
+    (outcome,) = carry_out([request(6, rounds=6, **every)], store, HERE)
+    assert rows(outcome.folder) == alone(tmp_path / "alone", 6, **every)
+
+
+def test_a_run_that_diverged_is_remembered_and_shown(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    wild = request(9, method="fedavg", lr=1e30, hyper={"weight_decay": 1e10})
+    (outcome,) = carry_out([wild], store, HERE)
+    assert outcome.status == "diverged"
+    assert "diverged" in outcome.why
+    said = (outcome.folder / DIVERGED_FILE).stat().st_mtime_ns
+    (again,) = carry_out([wild], store, HERE)
+    assert (again.status, again.why) == ("diverged", outcome.why)
+    assert (outcome.folder / DIVERGED_FILE).stat().st_mtime_ns == said
+
+
+def test_a_budget_stops_and_the_same_command_goes_on(tmp_path):
+    store, lengths = RunStore(tmp_path / "runs"), []
+    for _ in range(2):
+        (outcome,) = carry_out([request(ENDLESS)], store, Work(jobs=1, quiet=True, budget=Budget(0.5 / 60)))
+        assert outcome.status == "unfinished"
+        lengths.append(len(outcome.history))
+    assert 0 < lengths[0] < lengths[1]
+    assert rows(outcome.folder) == alone(tmp_path / "alone", lengths[1])
+
+
+def test_discarded_checkpoints_leave_the_history(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    (outcome,) = carry_out([request(2)], store, replace(HERE, discard=True))
+    assert not (outcome.folder / "checkpoints").exists()
+    assert carry_out([request(2)], store, HERE)[0].status == "done"
+    (longer,) = carry_out([request(3)], store, HERE)  # from the start, because nothing was left to go on from
+    assert rows(longer.folder) == alone(tmp_path / "alone", 3)
+
+
+FLAGS = "--model mlp --num-clients 20 --cohort-size 2 --batch-size 40 --local-epochs 1 --device cpu".split()
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`fedlada` in this process; what it wrote to standard output and error."""
+
+    def run(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        captured = capsys.readouterr()
+        assert exit.value.code == code, captured.err
+        return captured
+
+    return run
+
+
+def test_a_sweep_halves_and_never_sees_the_test_set(tmp_path, command):
+    grid = ["--set", "method=fedavg,fedlada", "--set", "lr=0.0001,0.01,0.1", "--set", "alpha=0.3"]
+    out = tmp_path / "swept"
+    done = command("sweep", *grid, *FLAGS, "--rounds", 9, "--halving", 3, "--jobs", 1, "--json", "--out", out)
+    result = json.loads(done.out)
+    table = result["table"]["rows"]
+    assert [row[-1] for row in table] == ["9", "3", "1", "1", "1", "1"]
+    scores = {}
+    for folder in (out / "runs").iterdir():
+        lines = rows(folder)
+        assert not any(name.startswith("test_") for row in lines for name in row)
+        config = json.loads((folder / "config.json").read_text())
+        assert config["validation"] == 0.1
+        scores[config["method"], config["lr"]] = [row["validation_accuracy"] for row in lines]
+    assert len(scores) == 6  # alpha is FedLADA's alone: FedAvg is there once for each rate
+    assert sorted(map(len, scores.values())) == sorted(int(row[-1]) for row in table)
+    # Who went on was among the best third at the cut, by hand.
+    cut = min(map(len, scores.values()))
+    at_cut = {key: values[cut - 1] for key, values in scores.items()}
+    survivors = [key for key, values in scores.items() if len(values) > cut]
+    assert min(at_cut[key] for key in survivors) >= max(at_cut[key] for key in scores if key not in survivors)
+    winner = max((key for key in scores if len(scores[key]) == 9), key=lambda key: scores[key][-1])
+    assert (result["best"]["values"]["method"], result["best"]["values"]["lr"]) == winner
+    assert result["best"]["score"] == scores[winner][-1]
+    assert f"--method {winner[0]}" in result["command"]
+    assert "--validation" not in result["command"]
+    full = json.loads(command("sweep", *grid, *FLAGS, "--rounds", 9, "--jobs", 1, "--json", "--out", out).out)
+    ours = [float(row[-2]) for row in full["table"]["rows"]]
+    assert ours == sorted(ours, reverse=True)
+    assert len(ours) == 6
+
+
+def test_a_key_press_saves_and_the_same_command_goes_on(tmp_path, command):
+    out = tmp_path / "swept"
+    arguments = ["sweep", "--set", "lr=0.1", *FLAGS, "--jobs", "1", "--out", str(out)]
+
+    def press():
+        while not any(len(path.read_bytes()) for path in out.rglob("metrics.jsonl")):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    stopped = command(*arguments, "--rounds", ENDLESS, code=130)
+    thread.join()
+    assert "saving the run; the same command goes on from there" in stopped.err
+    (folder,) = (out / "runs").iterdir()
+    saved = len(rows(folder))
+    assert (folder / "checkpoints" / f"round-{saved:06d}.json").exists()
+    command(*arguments, "--rounds", saved + 2)
+    assert len(rows(folder)) == saved + 2
+
+
+def test_a_killed_sweep_loses_nothing_and_its_workers_end(tmp_path, command):
+    """SIGKILL of the parent: two workers hold two runs, end with it, and the same command goes on to the same bits."""
+    arguments = ["sweep", "--set", "lr=0.1,0.01", *FLAGS, "--checkpoint-every", "3", "--out", str(tmp_path / "swept")]
+    store = tmp_path / "swept" / "runs"
+    with subprocess.Popen(
+        [*COMMAND, *arguments, "--rounds", str(ENDLESS), "--jobs", "2"], stderr=subprocess.DEVNULL, env=ENVIRONMENT
+    ) as process:
+        wait_until(lambda: sum(len(rows(one.parent)) > 4 for one in store.glob("*/metrics.jsonl")) == 2, process)
+        process.kill()
+    for folder in store.iterdir():
+        wait_until(lambda folder=folder: is_free(folder))
+    longest = max(len(rows(folder)) for folder in store.iterdir())
+    command(*arguments, "--rounds", longest + 1, "--jobs", 1, "--quiet")
+    for folder in store.iterdir():
+        lr = json.loads((folder / "config.json").read_text())["lr"]
+        expected = alone(tmp_path / f"alone-{lr}", longest + 1, lr=lr, validation=0.1)
+        assert rows(folder) == expected
+
+
+def is_free(folder):
+    """Whether no process holds a run's folder."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            return True
+    except Timeout:
+        return False
+
+
+def wait_until(condition, process=None, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        assert process is None or process.poll() is None
+        time.sleep(0.01)

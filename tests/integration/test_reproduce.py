@@ -1,0 +1,234 @@
+"""The paper's tables and figures, each at the smallest scale, from real runs."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import math
+import re
+import sys
+
+import pytest
+
+from command_line import rows
+from fedlada.campaign.run import Shard, Work, carry_out
+from fedlada.campaign.store import RunStore
+from fedlada.cli import main
+from fedlada.paper import published
+from fedlada.paper.choices import PRESETS, values_of
+from fedlada.paper.scales import scale_of
+from fedlada.paper.setting import Setting
+from fedlada.paper.target import group
+from fedlada.paper.targets import TARGETS
+from fedlada.recipes import RECIPES
+
+HERE = Work(jobs=1, quiet=True)
+COMPUTED = {"F8": "fedlada.paper.dislocation", "theory": "fedlada.paper.theory"}
+"""Targets without runs, and the modules that compute them."""
+
+
+def setting(**changes):
+    return Setting.named("smoke", **{"preset": "paper", "seeds": (0,), "device": "cpu", **changes})
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Every run that any target needs, and its outcome, target by target."""
+    store = RunStore(tmp_path_factory.mktemp("smoke") / "runs")
+    requests = {name: list(target.requests(setting())) for name, target in TARGETS.items()}
+    outcomes = iter(carry_out([one for own in requests.values() for one in own], store, HERE))
+    return store, {name: [next(outcomes) for _ in own] for name, own in requests.items()}
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`fedlada` in this process; what it wrote to standard output and error."""
+
+    def run(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        captured = capsys.readouterr()
+        assert exit.value.code == code, captured.err
+        return captured
+
+    return run
+
+
+PAPER_CELLS = {
+    "T1": ["977", "913", "740", "1429", "2554", "575", "765", "∞", "1177", "1211", "598"],
+    "T2": ["34.5", "41.1", "38.8", "35.0", "34.1", "41.9"],
+    "T3": ["41.9", "40.2", "36.2", "33.8", "878", "614", "959", "1327"],
+    "T4": ["29.5", "41.9", "40.1", "38.8", "36.5", "34.1"],
+    "T5": ["81.8", "86.8", "86.4", "86.0", "1511", "2089", "3031", "1313", "84.9", "83.7", "86.1"],
+    "T6": ["94.0", "90.9", "85.1", "71.5", "96.1", "65.5", "44.6", "536.9", "262.5", "∞", "186.4"],
+    "T7": ["78.32", "80.74", "81.09", "81.72", "81.77", "81.05", "80.62"],
+    "T8": ["1 Nd", "2 Nd", "0.97", "1.80", "1.51", "1.02", "1.38", "0.95", "1.13", "0.69", "-"],
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_target_becomes_tables_and_charts(name, smoke):
+    if name in COMPUTED and importlib.util.find_spec(COMPUTED[name]) is None:
+        pytest.skip("what computes it is not there yet")
+    _, outcomes = smoke
+    assert all(outcome.status == "done" for outcome in outcomes[name])
+    shown = TARGETS[name].show(setting(), group(outcomes[name]))
+    assert shown.tables
+    cells = [cell for table in shown.tables for row in table.rows for cell in row]
+    assert set(PAPER_CELLS.get(name, [])) <= set(cells)
+    assert not any("unfinished" in cell or "diverged" in cell for cell in cells)
+    for chart in shown.charts:
+        assert chart.series
+        assert all(math.isfinite(value) for series in chart.series for value in (*series.x, *series.y))
+    if name in PAPER_CELLS:
+        assert shown.charts
+        # Our own figures come from the runs: some cell must change with them.
+        one = outcomes[name][0]
+        changed = [{**row, "test_accuracy": 0.987, "full_train_accuracy": 0.987} for row in one.history]
+        other = [type(one)(o.request, type(o.history)(changed), o.status, o.folder) for o in outcomes[name]]
+        assert TARGETS[name].show(setting(), group(other)).tables != shown.tables
+
+
+def test_targets_share_runs(smoke):
+    store, outcomes = smoke
+    t6, t8, f2 = ({outcome.folder for outcome in outcomes[name]} for name in ("T6", "T8", "F2"))
+    assert t6 == t8 == f2
+    scaffold = [outcome.folder for outcome in outcomes["T7"] if "scale 1 " in outcome.request.label + " "]
+    assert set(scaffold) <= f2
+    assert len(list(store.folder.iterdir())) == len({one.folder for own in outcomes.values() for one in own})
+
+
+def test_published_figures():
+    """Against figures typed by hand from the paper's tables, not from our file."""
+    inf = math.inf
+    assert [published.SPEED_TRAIN[m]["cifar100"] for m in published.SEVEN] == [1198, 1166, 1017, 966, 2778, 746, 618]
+    assert [published.SPEED_TRAIN[m]["tinyimagenet"] for m in published.SEVEN] == [
+        *(1474, 1508, 1338, 1754, 2834, 971, 878)
+    ]
+    assert [published.SPEED_TEST[m]["tinyimagenet"] for m in published.SEVEN] == [inf, inf, 494, 455, 1397, inf, 269]
+    assert [published.SPEED_TEST[m]["cifar100"] for m in published.SEVEN] == [inf, inf, 677, 721, 1114, inf, 447]
+    assert published.CONVERGED["fedadam"] == {
+        "cifar10": (86.4, 3031),
+        "cifar100": (52.6, 2324),
+        "tinyimagenet": (41.3, 2834),
+    }
+    assert published.CONVERGED["fedavg"]["cifar100"] == (45.4, 1664)
+    assert list(published.AT_1500["fedcm"].values()) == [84.9, 52.0, 40.6]
+    assert list(published.AT_1500["fedlada"].values()) == [86.1, 52.6, 41.9]
+    assert [published.STAGES[m]["tinyimagenet"] for m in published.SEVEN] == [
+        *((207.7, 421.1), (214.6, 456.5), (191.3, 362.2), (115.9, 245.8), (242.1, 618.7), (142.4, inf)),
+        (110.2, 170.2),
+    ]
+    assert [published.STAGES[m]["cifar100"][1] for m in published.SEVEN] == [
+        *(535.7, 501.6, 351.4, 200.0, 407.4, 361.9, 143.7)
+    ]
+    assert published.COMBINATIONS["fedadam_amended"] == 0.5
+    assert published.TEST_TARGETS == {"cifar10": 84.0, "cifar100": 51.0, "tinyimagenet": 38.0}
+    # The paper's own ratios follow from its rounds and its count of vectors (cut, not rounded).
+    for method, (early, _) in published.COST_RATIOS.items():
+        own = published.VECTORS[method] * math.floor(published.STAGES[method]["cifar10"][0] + 0.5)
+        assert early == pytest.approx(own / 94, abs=0.025), method
+
+
+def test_the_full_scale_is_the_papers_setting():
+    full = Setting.named("full", preset="paper", seeds=(0,), data_dir="data")
+    for paper, epochs, alpha in (("cifar10", 5, 0.1), ("cifar100", 2, 0.05), ("tinyimagenet", 2, 0.05)):
+        run = full.experiment(paper, "fedlada").resolved()
+        assert (run.dataset, run.model, run.num_clients, run.cohort_size) == (paper, "resnet18-gn", 100, 10)
+        assert (run.concentration, run.batch_size, run.local_epochs, run.augment) == (0.6, 50, epochs, "authors")
+        assert (run.lr, run.lr_decay, run.hyper["alpha"], run.hyper["weight_decay"]) == (0.001, 0.998, alpha, 0.01)
+        assert (run.hyper["beta1"], run.hyper["beta2"], run.hyper["server_lr"]) == (0.9, 0.99, 1.0)
+        sgd = full.experiment(paper, "fedavg").resolved()
+        assert (sgd.lr, sgd.hyper["weight_decay"]) == (0.1, 0.001)
+        assert full.experiment(paper, "fedadam").hyper["server_lr"] == 0.1
+    goals = {name: max(one.goal.rounds for one in TARGETS[name].requests(full)) for name in ("T1", "T2", "T5", "F6")}
+    assert goals == {"T1": 3100, "T2": 1500, "T5": 3100, "F6": 4000}
+    lenets = {one.experiment.model for one in TARGETS["F6"].requests(full)}
+    assert lenets == {"lenet-gelu", "lenet-smu"}
+    sizes = {one.experiment.cohort_size for one in TARGETS["F4"].requests(full)}
+    assert sizes == {5, 10, 20, 50}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_method_has_values_everywhere(preset):
+    for scale in ("full", "quick", "smoke"):
+        for paper in published.DATASETS:
+            for method in RECIPES:
+                one = Setting(scale=scale_of(scale, "data")[0], preset=preset, seeds=(0,), data_dir="data")
+                run = one.experiment(paper, method)
+                values = values_of(preset, paper, one.dataset(paper), method)
+                assert (run.lr, dict(run.hyper)) == (values.lr, values.hyper)
+
+
+def test_shards_merged_are_the_whole(smoke, tmp_path):
+    whole, _ = smoke
+    requests = TARGETS["F1"].requests(setting())
+    for number in (1, 2):
+        share = carry_out(requests, RunStore(tmp_path / f"{number}" / "runs"), Work(jobs=1, quiet=True, shard=Shard(number, 2)))
+        assert 0 < sum(outcome.status == "done" for outcome in share) < len(requests)
+    merged = RunStore(tmp_path / "merged")
+    assert merged.adopt([tmp_path / "1", tmp_path / "2"]) == len(requests)
+    assert merged.adopt([tmp_path / "1"]) == 0  # what is there already is not copied again
+    for request in requests:
+        assert merged.outcome(request).status == "done"
+        assert rows(merged.path(request))[:2] == rows(whole.path(request))[:2]
+    with pytest.raises(ValueError, match="holds no runs"):
+        merged.adopt([tmp_path])
+
+
+def test_the_command_writes_everything_and_runs_nothing_twice(smoke, tmp_path, command):
+    whole, _ = smoke
+    out = tmp_path / "t8"
+    done = command("reproduce", "t8", "--scale", "smoke", "--device", "cpu", "--merge", whole.folder, "--out", out)
+    assert "7 runs, 7 of them done already" in done.err
+    assert "T8: cost of a round on digits in the place of CIFAR-10" in done.out
+    names = {path.name for path in out.iterdir()}
+    assert {"report.html", "table.md", "table.csv", "table.tex", "tables.json", "figure-1.png", "figure-1.pdf"} <= names
+    table = csv.reader(io.StringIO((out / "table.csv").read_text().split("\n\n")[0]))
+    assert ["FedLADA", "2 Nd", "3", "2"] in [row[:4] for row in table]
+    text = (out / "table.md").read_text()
+    assert "never printed by the paper" in text
+    assert "FedProx's mu is 0.1" in text
+    assert re.search(r"\| FedProx \| lr 0.1, .*mu 0.1\\\* \| lr 0.1, mu 0.3 \|", text)  # both presets are shown
+    assert r"\toprule" in (out / "table.tex").read_text()
+    page = (out / "report.html").read_text()
+    assert "FedLADA on digits" in page
+    assert (out / "command.txt").read_text().startswith("fedlada reproduce T8 --scale smoke --preset paper")
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("metrics.jsonl")}
+    again = json.loads(command("reproduce", "T8", "--scale", "smoke", "--device", "cpu", "--json", "--out", out).out)
+    assert again["complete"] is True
+    assert [table["title"][:8] for table in again["targets"]["T8"]][:2] == ["T8: cost", "T8: cost"]
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("metrics.jsonl")} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["reproduce", "T9"], "'t9' is not known; it is one of T1, T2"),
+        (["reproduce", "T6", "--scale", "larg"], "'larg' is not known; it is one of smoke, quick, full"),
+        (["reproduce", "T6", "--scale", "smoke", "--shard", "3/2"], "shard must be one of 1/2 to 2/2, got 3/2"),
+        (["reproduce", "T6", "--scale", "smoke", "--budget", "0"], "budget must be positive, got 0"),
+        (["reproduce", "T6", "--scale", "full", "--rounds", "7"], "rounds must be a multiple of 5"),
+        (["reproduce", "T6", "--scale", "full"], "cifar10 must be read from files: say where they lie with --data-dir"),
+        (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
+        (["sweep", "--set", "alfa=1"], "there is no field or hyper-parameter 'alfa'; did you mean 'alpha'"),
+        (["sweep", "--set", "alpha"], "--set must be written like alpha=0.05,0.1, got 'alpha'"),
+        (["sweep", "--set", "alpha=x"], "--set alpha: 'x' is not a valid float"),
+        (["sweep", "--set", "alpha=0.1,2"], r"alpha must be in \(0, 1\], got 2.0"),
+        (["sweep", "--set", "seed=1,2"], "--set cannot vary 'seed': seeds have a flag of their own, --seeds"),
+        (["sweep", "--set", "mu=1,2"], "none of fedlada has the hyper-parameter 'mu'"),
+        (["sweep", "--set", "lr=1,2", "--select", "test_accuracy"], "must not be chosen on the test set"),
+        (["sweep", "--set", "lr=1,2", "--validation", "0"], "validation_accuracy needs held-out data"),
+        (["sweep", "--set", "lr=1,2", "--halving", "3", "--shard", "1/2"], "--halving needs the results of all runs"),
+        (["sweep", "--set", "lr=1,2", "--eval-every", "3", "--rounds", "4"], "rounds must be a multiple of eval_every"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments, sentence, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    errors = command(*arguments, code=2).err
+    assert re.search(sentence, errors)
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "runs").exists() or "nowhere" in sentence

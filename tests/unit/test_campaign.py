@@ -1,0 +1,189 @@
+"""How far a run goes, what makes two runs the same, how seeds become a cell, who is cut in a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlada.campaign.goal import Goal, Milestone
+from fedlada.campaign.identity import DECIDES_NOTHING, digest, whole_length
+from fedlada.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
+from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
+from fedlada.campaign.run import Shard
+from fedlada.campaign.sweep import Rung, Selection, rungs
+from fedlada.data.augment import Augmentation
+from fedlada.data.images import Images
+from fedlada.data.sources import Source
+from fedlada.experiment import Experiment
+from fedlada.history import History
+from fedlada.paper.target import ratios
+
+TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
+
+
+def history(*accuracies):
+    """Rounds with these test accuracies; None where nothing was evaluated."""
+    rows = [{"round": number, "test_accuracy": value} for number, value in enumerate(accuracies, start=1)]
+    return History(rows)
+
+
+def outcome(status, *accuracies):
+    return Outcome(Request("run", "group", TINY, Goal(2)), history(*accuracies), status, Path("nowhere"))
+
+
+def test_a_milestone_is_the_first_evaluation_at_or_above():
+    run = history(0.1, None, 0.5, 0.4, 0.5)
+    assert Milestone("test_accuracy", 0.5).round_in(run) == 3
+    assert Milestone("test_accuracy", 0.51).round_in(run) is None
+    # Means of two evaluations: 0.3 in round 3, 0.45 in rounds 4 and 5.
+    assert Milestone("test_accuracy", 0.45, smooth=2).round_in(run) == 4
+    assert Milestone("test_accuracy", 0.1, smooth=5).round_in(run) is None
+
+
+def test_a_goal_ends_with_its_last_milestone_or_its_rounds():
+    run = history(0.1, 0.3, 0.5, 0.6)
+    both = (Milestone("test_accuracy", 0.3), Milestone("test_accuracy", 0.5))
+    assert Goal(4, both).end_in(run) == 3
+    assert Goal(2, both).end_in(run) == 2  # what is reached later is not within these rounds
+    assert Goal(9, both).end_in(run) == 3
+    assert Goal(9, (Milestone("test_accuracy", 0.9),)).end_in(run) is None
+    assert Goal(4).end_in(run) == 4
+    assert Goal(5).end_in(run) is None
+
+
+def test_the_digest_knows_every_field_that_decides():
+    same, other = digest(TINY), {}
+    free = {"rounds": 9, "target": 0.5, "checkpoint_every": 3, "checkpoint_minutes": 1.0, "keep": 1, "tensorboard": True}
+    for name, value in free.items():
+        assert digest(replace(TINY, **{name: value})) == same, name
+    assert digest(replace(TINY, target=0.5, stop_at_target=True)) == same
+    decides = {
+        "method": "fedavg",
+        "hyper": {"alpha": 0.7},
+        "validation": 0.1,
+        "num_clients": 21,
+        "cohort_size": 3,
+        "cohorts": "bernoulli",
+        "partition": "iid",
+        "concentration": 0.7,
+        "refill": True,
+        "size_spread": 0.5,
+        "batch_size": 20,
+        "local_epochs": 2,
+        "local_steps": 3,
+        "lr": 0.5,
+        "lr_decay": 0.9,
+        "weights": "examples",
+        "dropout": 0.1,
+        "stragglers": 0.1,
+        "eval_every": 2,
+        "eval_train_every": 2,
+        "seed": 1,
+        "engine": "stacked",
+        "precision": "float32",
+        "ordered": True,
+        "dtype": "float64",
+        "model": "cnn-gn",
+        "classes_per_client": 3,
+    }
+    for name, value in decides.items():
+        other[name] = digest(replace(TINY, **{name: value}))
+    assert len({same, *other.values()}) == 1 + len(other)
+    # Of a field added later somebody must say on which side it is.
+    elsewhere = {"dataset", "data_dir", "image_size", "augment", "messages", "device"}
+    assert {one.name for one in fields(Experiment)} <= set(decides) | DECIDES_NOTHING | elsewhere
+
+
+def test_the_digest_knows_the_data_and_not_where_they_lie(tmp_path):
+    x, y = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32), np.arange(40) % 2
+    digests = []
+    for name, shift in (("a", 0), ("b", 0), ("c", 1)):
+        data = {"x_train": x + shift, "y_train": y, "x_test": x, "y_test": y}
+        np.savez(tmp_path / f"{name}.npz", **data)
+        digests.append(digest(replace(TINY, dataset="npz", data_dir=str(tmp_path / f"{name}.npz"))))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_run_ends_where_everything_is_evaluated_anyway():
+    assert whole_length(replace(TINY, rounds=10, eval_every=4, eval_train_every=6)) == 12
+    with pytest.raises(ValueError, match="rounds must be a multiple of eval_every, which is 4"):
+        Request("run", "group", replace(TINY, rounds=10, eval_every=4), Goal(10))
+
+
+def test_no_seed_is_hidden_in_a_cell():
+    assert OverSeeds((2.0, 4.0), 2).text() == "3.0 ± 1.4"
+    assert OverSeeds((2.0,), 1).text() == "2.0"
+    assert OverSeeds((), 2).text() == "∞"
+    assert OverSeeds((2.0, 4.0), 3).text() == "∞ (2 of 3: 3.0 ± 1.4)"
+    assert OverSeeds((2.0,), 3, num_diverged=1, num_unfinished=1).text() == "… (1 of 3: 2.0; 1 diverged; 1 unfinished)"
+    assert OverSeeds((), 2, num_diverged=2).text() == "diverged"
+    assert OverSeeds((80.0,), 2, num_diverged=1).text(without="-") == "- (1 of 2: 80.0; 1 diverged)"
+    assert OverSeeds((), 2, num_unfinished=2).text() == "unfinished"
+    assert [OverSeeds((2.0,), 2).mean, OverSeeds((2.0, 4.0), 2).mean] == [None, 3.0]
+
+
+def test_what_is_not_done_has_no_end_but_what_it_reached():
+    done, cut, lost = outcome(DONE, 0.5, 0.4), outcome(UNFINISHED, 0.6), outcome(DIVERGED, 0.2)
+    reached = over_seeds([done, cut, lost], rounds_to(Milestone("test_accuracy", 0.5)))
+    assert (reached.values, reached.num_diverged, reached.num_unfinished) == ((1, 1), 1, 0)
+    last = over_seeds([done, cut, lost], final("test_accuracy"))
+    assert (last.values, last.num_diverged, last.num_unfinished) == ((0.4,), 1, 1)
+    assert over_seeds([done], best("test_accuracy")).values == (0.5,)
+    assert over_seeds([done], best_round("test_accuracy")).values == (1,)
+    assert over_seeds([done], final("test_accuracy", smooth=2)).values == (0.45,)
+
+
+def test_ratios_are_to_the_best():
+    assert ratios([4.0, 2.0, None, float("inf")]) == ["2.00×", "1.00×", "-", "-"]
+    assert ratios([None]) == ["-"]
+
+
+def test_shards_are_equal_disjoint_and_whole():
+    names = [f"{number:02x}" for number in (7, 3, 9, 1, 5, 3)]
+    shares = [Shard(number, 2).share(names) for number in (1, 2)]
+    assert shares[0] | shares[1] == set(names)
+    assert shares[0] & shares[1] == set()
+    assert sorted(map(len, shares)) == [2, 3]
+    for wrong in ("3/2", "0/2", "2", "a/b", "1/0"):
+        with pytest.raises(ValueError, match="shard must be"):
+            Shard.parse(wrong)
+
+
+def test_halving_gives_more_rounds_to_fewer():
+    assert rungs(9, 27, None, 1) == [Rung(27, 9)]
+    assert rungs(9, 27, 3, 1) == [Rung(3, 3), Rung(9, 1), Rung(27, 1)]
+    assert rungs(4, 27, 3, 1) == [Rung(3, 2), Rung(9, 1), Rung(27, 1)]
+    assert rungs(9, 6, 3, 2) == [Rung(2, 3), Rung(6, 3)]  # no rung is shorter than an evaluation
+    assert rungs(1, 27, 3, 1) == [Rung(27, 1)]
+
+
+def test_selection_never_looks_at_the_test_set():
+    with pytest.raises(ValueError, match="must not be chosen on the test set"):
+        Selection("test_accuracy")
+    loss, accuracy = Selection("validation_loss"), Selection()
+    low, high = OverSeeds((1.0,), 1), OverSeeds((2.0,), 1)
+    assert loss.rank(low) < loss.rank(high) < loss.rank(OverSeeds((), 1))
+    assert accuracy.rank(high) < accuracy.rank(low) < accuracy.rank(OverSeeds((2.0,), 2))
+
+
+def test_a_validation_split_is_held_out_of_the_training_data():
+    x = np.arange(20, dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 8, 8), dtype=np.uint8)
+    images = Images(x, np.arange(20), (0.5,), (0.5,), Augmentation(padding=1, crop="always"))
+    source = Source(images, images, 20, (1, 8, 8), client=np.arange(20) % 4)
+    split = source.holding_out(0.25)
+    kept, held = split.train.y.tolist(), split.validation.y.tolist()
+    assert sorted(kept + held) == list(range(20))
+    assert len(held) == 5
+    assert split.train.x[:, 0, 0, 0].tolist() == kept
+    assert split.client.tolist() == [label % 4 for label in kept]
+    assert split.train.augmentation is not None
+    assert split.validation.augmentation is None
+    assert split.test is images
+    assert source.holding_out(0.25).validation.y.tolist() == held
+    with pytest.raises(ValueError, match="leaves no training data"):
+        source.holding_out(0.99)
+    with pytest.raises(ValueError, match=r"validation must be in \[0, 1\), got 1"):
+        replace(TINY, validation=1.0)
