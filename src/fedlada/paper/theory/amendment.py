@@ -99,7 +99,7 @@ def _alpha_table(title: str, alphas: tuple[float, ...], values: tuple[Tensor, ..
         (f"{alpha:g}", *(f"{float(rate.mean()):.4f}" for rate in own))
         for alpha, own in zip(alphas, values, strict=True)
     ]
-    rows.append(("best alpha", *(_optimum(alphas, [own[rate] for own in values]) for rate in range(len(RATE_SCALES)))))
+    rows.append(("best alpha", *(optimum(alphas, [own[rate] for own in values]) for rate in range(len(RATE_SCALES)))))
     return Table(
         title,
         ("alpha", *(f"{scale:g} x the theorem's eta_l" for scale in RATE_SCALES)),
@@ -112,7 +112,7 @@ def _alpha_table(title: str, alphas: tuple[float, ...], values: tuple[Tensor, ..
     )
 
 
-def _optimum(alphas: tuple[float, ...], values: list[Tensor]) -> str:
+def optimum(alphas: Sequence[float], values: Sequence[Tensor]) -> str:
     """The best alpha, and whether chance can explain that it beats both ends."""
     best = min(range(len(alphas)), key=lambda index: float(values[index].mean()))
     if best in (0, len(alphas) - 1):
