@@ -178,7 +178,7 @@ def test_rounds_to_the_target_are_read_off_whole_runs():
     assert found.decay() == pytest.approx(-0.5)
     assert horizon.Search(setting, 0.05, tried, means).rounds() is None
     # A short run that was thrown out to where the problem is flat has not arrived.
-    lucky = (0.01 * means[0], *means[1:])
+    lucky = (0.01 * means[0], means[1], 2 * means[2], *means[3:])
     assert horizon.Search(setting, 0.1, tried, lucky).rounds() == pytest.approx((100.0, 100.0))
 
 

@@ -128,7 +128,7 @@ def alpha_chart(sweep: AlphaSweep) -> Chart:
         own = [interval(values[rate].tolist()) for values in sweep.of_auxiliary]
         low, high = tuple(one.low for one in own), tuple(one.high for one in own)
         y = tuple(one.mean for one in own)
-        series.append(Series(f"{scale:g} x the theorem’s eta_l", sweep.alphas, y, low, high))
+        series.append(Series(f"{scale:g} x the theorem's eta_l", sweep.alphas, y, low, high))
     title, y_label = "The amended weight has a best value", "mean of ||grad F(z^t)||^2"
     return Chart(title, "alpha", y_label, tuple(series), log_x=True, note="Bands: 95 % t-intervals over seeds.")
 

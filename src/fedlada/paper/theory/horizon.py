@@ -1,8 +1,8 @@
 """Rounds to a target: how long a run must be planned to be, so that its mean squared gradient norm is small enough.
 
 The theorem's step sizes depend on the horizon T, and it bounds the mean over the whole run. So the rounds to a target
-are the least T for which a run of T rounds, with the step sizes of that T, has a mean at or below the target; a run is
-never stopped early, and no single lucky round can reach the target.
+are the least T from which on a run of T rounds, with the step sizes of that T, has a mean at or below the target; a
+run is never stopped early, and no single lucky round can reach the target.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class Setting:
     beta1: float = 0.5
     beta2: float = 0.9
     v_init: float = 0.25
-    rate: float = 1.0
-    """c in eta_l = c / sqrt(K T) and K eta_g eta_l = c sqrt(S K / T)."""
 
     def __post_init__(self) -> None:
         least = self.beta1 / (1 - self.beta1)
@@ -47,12 +45,12 @@ class Setting:
 
     @property
     def server_rate(self) -> float:
-        """eta_g: what both formulas together leave, whatever K and T are."""
+        """eta_g: with eta_l = 1 / sqrt(K T) it makes K eta_g eta_l = sqrt(S K / T), whatever K and T are."""
         return math.sqrt(self.cohort_size)
 
     def local_rate(self, horizon: int) -> float:
         """eta_l for a run of `horizon` rounds."""
-        return self.rate / math.sqrt(self.num_steps * horizon)
+        return 1 / math.sqrt(self.num_steps * horizon)
 
     def effective_rate(self, horizon: int) -> float:
         """K eta_g eta_l, the paper's eta eta_l."""

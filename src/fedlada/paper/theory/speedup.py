@@ -136,7 +136,8 @@ def rounds_table(lines: Sequence[Line], num_seeds: int) -> Table:
             "between two of them).",
             "Power of T: how the mean falls with the horizon at the last doubling; -0.5 where 1/sqrt(SKT) dominates, "
             "-1 where 1/T does. Conditions: whether the theorem's bounds on step sizes hold at that T.",
-            "Best scale: the theorem's eta_l times the best of " + ", ".join(f"{one:g}" for one in SCALES) + ".",
+            "Best scale: the theorem's eta_l times the best of " + ", ".join(f"{one:g}" for one in SCALES) + "; where "
+            "it is the first or the last of them, a better one may lie outside.",
         ),
     )
 
@@ -169,8 +170,7 @@ def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:
     for line in lines:
         for best, expected in zip((False, True), line.plan.expected, strict=True):
             points = line.points(best=best)
-            rule = "best scale" if best else "the theorem's"
-            rows.append((line.plan.label, rule, *_slope_cells(points), expected))
+            rows.append((line.plan.label, _rule(best), *_slope_cells(points), expected))
     return Table(
         "Slope of log rounds against log S or log K",
         ("experiment", "step sizes", "slope", "95 % interval", "between neighbours", "expected"),
@@ -183,6 +183,10 @@ def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:
             "average. The best scale decides: with noise it should follow 1/(SK) as well, without noise it should not.",
         ),
     )
+
+
+def _rule(best: bool) -> str:
+    return "best scale" if best else "the theorem's"
 
 
 def _slope_cells(points: list[tuple[int, tuple[float, ...]]]) -> tuple[str, str, str]:
@@ -204,7 +208,7 @@ def rounds_chart(lines: Sequence[Line], varied: str) -> Chart:
         for best in (False, True):
             points = line.points(best=best)
             if points:
-                series.append(_series(f"{line.plan.label}, {'best scale' if best else 'the theorem’s'}", points))
+                series.append(_series(f"{line.plan.label}, {_rule(best)}", points))
     what = "active clients S" if varied == "S" else "local steps K"
     return Chart(f"Rounds to the target against {what}", what, "rounds", tuple(series), log_x=True, log_y=True)
 
