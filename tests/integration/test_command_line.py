@@ -357,7 +357,18 @@ def _is_group_gone(group: int) -> bool:
 
 
 def test_workers_die_with_a_killed_compare(tmp_path):
-    arguments = ["compare", "--methods", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", "100000", "--out", str(tmp_path)]
+    arguments = [
+        "compare",
+        "--methods",
+        "fedavg",
+        "--seeds",
+        "0,1",
+        *QUICK,
+        "--rounds",
+        "100000",
+        "--out",
+        str(tmp_path),
+    ]
     with subprocess.Popen(
         [*COMMAND, *arguments], stderr=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True
     ) as process:

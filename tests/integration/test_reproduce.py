@@ -167,7 +167,9 @@ def test_shards_merged_are_the_whole(smoke, tmp_path):
     whole, _ = smoke
     requests = TARGETS["F1"].requests(setting())
     for number in (1, 2):
-        share = carry_out(requests, RunStore(tmp_path / f"{number}" / "runs"), Work(jobs=1, quiet=True, shard=Shard(number, 2)))
+        share = carry_out(
+            requests, RunStore(tmp_path / f"{number}" / "runs"), Work(jobs=1, quiet=True, shard=Shard(number, 2))
+        )
         assert 0 < sum(outcome.status == "done" for outcome in share) < len(requests)
     merged = RunStore(tmp_path / "merged")
     assert merged.adopt([tmp_path / "1", tmp_path / "2"]) == len(requests)

@@ -56,7 +56,14 @@ def test_a_goal_ends_with_its_last_milestone_or_its_rounds():
 
 def test_the_digest_knows_every_field_that_decides():
     same, other = digest(TINY), {}
-    free = {"rounds": 9, "target": 0.5, "checkpoint_every": 3, "checkpoint_minutes": 1.0, "keep": 1, "tensorboard": True}
+    free = {
+        "rounds": 9,
+        "target": 0.5,
+        "checkpoint_every": 3,
+        "checkpoint_minutes": 1.0,
+        "keep": 1,
+        "tensorboard": True,
+    }
     for name, value in free.items():
         assert digest(replace(TINY, **{name: value})) == same, name
     assert digest(replace(TINY, target=0.5, stop_at_target=True)) == same

@@ -139,7 +139,7 @@ def _write_all(
     for name in targets:
         own = [left.pop(0) for _ in requests[name]]
         found = TARGETS[name].show(settings[name], group(own))
-        hyper = hyper_parameter_table(settings[name], own)
+        hyper = hyper_parameter_table(TARGETS[name], settings[name], own)
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
         notes = [*state_of(own), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 
 from fedlada.campaign.request import Outcome
 from fedlada.paper.choices import CHOICES, PRESETS, values_of
-from fedlada.paper.published import DATASETS
+from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.target import Target
 from fedlada.report.table import Table
 
 
-def hyper_parameter_table(setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:
+def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:
     """The printed values and ours beside each other, for the methods that were run."""
     methods = list(dict.fromkeys(outcome.request.experiment.method for outcome in outcomes))
     used = {outcome.request.experiment.dataset for outcome in outcomes}
     if not methods:
         return None
     rows = []
-    for paper in setting.datasets(*DATASETS):
-        dataset = setting.dataset(paper)
-        if dataset not in used:
-            continue
+    for paper in setting.datasets(*target.papers):
+        # A scale may have other data for one target than for the rest.
+        dataset = setting.dataset(paper) if setting.dataset(paper) in used else min(used)
         for method in methods:
             texts = [
                 values_of(preset, paper, dataset, method).text(method, mark=preset == "paper") for preset in PRESETS
             ]
-            rows.append((setting.title(paper), name_of(method), *texts))
+            rows.append((TITLES[dataset], name_of(method), *texts))
     columns = (
         "data",
         "method",

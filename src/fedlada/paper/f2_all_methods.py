@@ -26,4 +26,4 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(tuple(tables), tuple(charts))
 
 
-TARGET = Target(name="F2", title="Loss and accuracy of all methods", requests=requests, show=show)
+TARGET = Target(name="F2", title="Loss and accuracy of all methods", papers=DATASETS, requests=requests, show=show)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedlada.paper.published import LOCAL_INTERVAL
 from fedlada.paper.setting import Setting
-from fedlada.paper.t3_local_interval import figure, group_of, requests
+from fedlada.paper.t3_local_interval import PAPER, figure, group_of, requests
 from fedlada.paper.target import Results, Shown, Target, final_table
 
 
@@ -14,4 +14,6 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown((final_table("F3: FedLADA by local epochs", setting, lines),), figure(setting, results).charts)
 
 
-TARGET = Target(name="F3", title="FedLADA by local epochs", requests=requests, show=show, quick_seeds=1)
+TARGET = Target(
+    name="F3", title="FedLADA by local epochs", papers=(PAPER,), requests=requests, show=show, quick_seeds=1
+)

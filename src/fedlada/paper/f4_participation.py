@@ -41,4 +41,6 @@ def show(setting: Setting, results: Results) -> Shown:
     )
 
 
-TARGET = Target(name="F4", title="FedLADA by participation", requests=requests, show=show, quick_seeds=1)
+TARGET = Target(
+    name="F4", title="FedLADA by participation", papers=(PAPER,), requests=requests, show=show, quick_seeds=1
+)

@@ -44,4 +44,6 @@ def show(setting: Setting, results: Results) -> Shown:
     )
 
 
-TARGET = Target(name="F5", title="Amended FedAdam against FedCM", requests=requests, show=show, quick_seeds=1)
+TARGET = Target(
+    name="F5", title="Amended FedAdam against FedCM", papers=(PAPER,), requests=requests, show=show, quick_seeds=1
+)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.setting import Setting, name_of
@@ -14,6 +17,7 @@ CONCENTRATION = 0.3
 
 def requests(setting: Setting) -> list[Request]:
     """Four methods with each activation."""
+    setting = _own(setting)
     goal = setting.goal(setting.scale.lenet)
     changes = {"rounds": setting.scale.lenet, "concentration": CONCENTRATION}
     return [
@@ -24,12 +28,18 @@ def requests(setting: Setting) -> list[Request]:
     ]
 
 
+def _own(setting: Setting) -> Setting:
+    """The setting with the scale that suits convolutions."""
+    return replace(setting, scale=setting.scale.for_lenet or setting.scale)
+
+
 def _group(activation: str, method: str) -> str:
     return f"{name_of(method)}, LeNet with {activation}"
 
 
 def show(setting: Setting, results: Results) -> Shown:
     """Accuracy and training loss for each activation."""
+    setting = _own(setting)
     tables, charts, place = [], [], stands_for(setting, PAPER)
     for activation in setting.scale.lenet_models:
         lines = {name_of(method): results[_group(activation, method)] for method in METHODS}
@@ -39,4 +49,6 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(tuple(tables), tuple(charts))
 
 
-TARGET = Target(name="F6", title="LeNet with smooth activations", requests=requests, show=show, quick_seeds=1)
+TARGET = Target(
+    name="F6", title="LeNet with smooth activations", papers=(PAPER,), requests=requests, show=show, quick_seeds=1
+)

@@ -41,4 +41,6 @@ def show(setting: Setting, results: Results) -> Shown:
     )
 
 
-TARGET = Target(name="F7", title="Consistency of SCAFFOLD and FedLADA", requests=requests, show=show, quick_seeds=2)
+TARGET = Target(
+    name="F7", title="Consistency of SCAFFOLD and FedLADA", papers=(PAPER,), requests=requests, show=show, quick_seeds=2
+)

@@ -72,4 +72,4 @@ def _columns(
     return list(zip(*shown, ratios(theirs), ratios([one.mean for one in ours]), strict=True))
 
 
-TARGET = Target(name="T1", title="Rounds to a target accuracy", requests=requests, show=show)
+TARGET = Target(name="T1", title="Rounds to a target accuracy", papers=DATASETS, requests=requests, show=show)

@@ -52,4 +52,4 @@ def _parts(method: str) -> tuple[str, str]:
     return type(recipe.server).__name__, ("Adam" if is_adaptive(method) else "SGD") + (" (+A)" if amended else "")
 
 
-TARGET = Target(name="T2", title="Combinations of optimizers", requests=requests, show=show)
+TARGET = Target(name="T2", title="Combinations of optimizers", papers=(PAPER,), requests=requests, show=show)

@@ -58,4 +58,6 @@ def figure(setting: Setting, results: Results) -> Shown:
     )
 
 
-TARGET = Target(name="T3", title="Local epochs of FedLADA", requests=requests, show=show, quick_seeds=1)
+TARGET = Target(
+    name="T3", title="Local epochs of FedLADA", papers=(PAPER,), requests=requests, show=show, quick_seeds=1
+)

@@ -70,4 +70,6 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown((Table(title, columns, rows, notes),), (by_alpha, lines))
 
 
-TARGET = Target(name="T4", title="The amended weight alpha of FedLADA", requests=requests, show=show, quick_seeds=2)
+TARGET = Target(
+    name="T4", title="The amended weight alpha of FedLADA", papers=(PAPER,), requests=requests, show=show, quick_seeds=2
+)

@@ -83,4 +83,6 @@ def _accuracy_when(round_of: Callable[[History], int | None]) -> Value:
     return find
 
 
-TARGET = Target(name="T5", title="Accuracy at convergence", requests=requests, show=show, quick_seeds=3)
+TARGET = Target(
+    name="T5", title="Accuracy at convergence", papers=DATASETS, requests=requests, show=show, quick_seeds=3
+)

@@ -66,4 +66,11 @@ def megabytes_to(reached: Value) -> Value:
     return count
 
 
-TARGET = Target(name="T6", title="Rounds to the early and the middle stage", requests=requests, show=show, full_seeds=5)
+TARGET = Target(
+    name="T6",
+    title="Rounds to the early and the middle stage",
+    papers=DATASETS,
+    requests=requests,
+    show=show,
+    full_seeds=5,
+)

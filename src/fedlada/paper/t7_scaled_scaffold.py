@@ -50,4 +50,6 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown((table,), (curves("T7: SCAFFOLD by the scale of its correction", lines, "test_accuracy"),))
 
 
-TARGET = Target(name="T7", title="Scaled corrections of SCAFFOLD", requests=requests, show=show, quick_seeds=2)
+TARGET = Target(
+    name="T7", title="Scaled corrections of SCAFFOLD", papers=(PAPER,), requests=requests, show=show, quick_seeds=2
+)

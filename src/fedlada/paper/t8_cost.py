@@ -98,4 +98,4 @@ def _chart(setting: Setting, lines: Results) -> Chart:
     return Chart("T8: accuracy by what has travelled", "MB", "test accuracy", tuple(series), note=note)
 
 
-TARGET = Target(name="T8", title="Communication cost", requests=requests, show=show, full_seeds=5)
+TARGET = Target(name="T8", title="Communication cost", papers=(PAPER,), requests=requests, show=show, full_seeds=5)

@@ -31,6 +31,8 @@ class Target:
 
     name: str
     title: str
+    papers: tuple[str, ...] = ()
+    """The paper's data sets that it is about."""
     requests: Callable[[Setting], Sequence[Request]]
     show: Callable[[Setting, Results], Shown]
     quick_seeds: int = 3
