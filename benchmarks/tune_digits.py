@@ -23,12 +23,10 @@ from typing import Any
 
 import torch
 
-from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
-from fedlada.randomness import bits, permutation
 from fedlada.simulation import TrainingDiverged
 
-ROUNDS, SEEDS = 30, (100, 101)
+ROUNDS, SEEDS, VALIDATION = 30, (100, 101), 0.2
 SGD_RATES = (0.03, 0.1, 0.3, 1.0)
 ADAPTIVE_RATES = (0.001, 0.003, 0.01, 0.03)
 
@@ -72,25 +70,18 @@ GRIDS: dict[str, tuple[Grid, Grid]] = {
 BUDGET = 12
 
 
-def validation_source() -> Source:
-    """The digits' training data, a fifth of it in the place of the test data."""
-    source = Experiment().load_data()
-    x, y = source.train
-    order = permutation(bits(0, "validation split"), len(y))
-    held_out, rest = order[: len(y) // 5], order[len(y) // 5 :]
-    return Source((x[rest], y[rest]), (x[held_out], y[held_out]), source.num_classes, source.input_shape)
-
-
 def score(task: tuple[str, dict[str, Any]]) -> float:
     """Mean validation accuracy over rounds and seeds; 0 for a run that diverged."""
     method, values = task
     torch.set_num_threads(1)
     hyper = {name: value for name, value in values.items() if name != "lr"}
-    source, scores = validation_source(), []
+    scores = []
     for seed in SEEDS:
-        experiment = Experiment(method=method, lr=values["lr"], hyper=hyper, rounds=ROUNDS, seed=seed, device="cpu")
+        experiment = Experiment(
+            method=method, lr=values["lr"], hyper=hyper, rounds=ROUNDS, seed=seed, device="cpu", validation=VALIDATION
+        )
         try:
-            scores.append(statistics.fmean(experiment.run(source=source).history["test_accuracy"]))
+            scores.append(statistics.fmean(experiment.run().history["validation_accuracy"]))
         except TrainingDiverged:
             scores.append(0.0)
     return statistics.fmean(scores)

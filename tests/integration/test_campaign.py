@@ -97,7 +97,8 @@ def test_discarded_checkpoints_leave_the_history(tmp_path):
     assert rows(longer.folder) == alone(tmp_path / "alone", 3)
 
 
-FLAGS = "--model mlp --num-clients 20 --cohort-size 2 --batch-size 40 --local-epochs 1 --device cpu".split()
+FLAGS = ["--model", "mlp", "--num-clients", "20", "--cohort-size", "2", "--batch-size", "40", "--local-epochs", "1"]
+FLAGS += ["--device", "cpu"]
 
 
 @pytest.fixture

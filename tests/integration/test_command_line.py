@@ -231,10 +231,12 @@ def run_shortened(lines, folder, start=fedlada):
     """Run documented lines in their order, with fewer steps and rounds: what matters is that each is right."""
     for line in lines:
         words = line.split("#")[0].split(" > ")[0].split()[1:]
-        rounds = {"run": "6", "compare": "4", "resume": "8"}.get(words[0], "")
+        rounds = {"run": "6", "compare": "4", "resume": "8", "sweep": "9"}.get(words[0], "")
         words = [rounds if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
         quick = [one for pair in zip(QUICK[::2], QUICK[1::2], strict=True) for one in pair if pair[0] not in words]
-        start(*words, *(quick if words[0] in ("run", "compare") else []), cwd=folder)
+        if words[0] == "sweep":
+            quick += ["--jobs", "1"]
+        start(*words, *(quick if words[0] in ("run", "compare", "sweep") else []), cwd=folder)
 
 
 def in_this_process(*words, cwd):
@@ -247,7 +249,18 @@ def in_this_process(*words, cwd):
 def test_help_teaches_with_an_example_that_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = []
-    for command in ("", "run", "resume", "compare", "evaluate", "report", "methods", "data show", "completion"):
+    for command in (
+        "",
+        "run",
+        "resume",
+        "compare",
+        "sweep",
+        "evaluate",
+        "report",
+        "methods",
+        "data show",
+        "completion",
+    ):
         text = CliRunner().invoke(command_line, [*command.split(), "--help"]).output
         lines += re.findall(r"^ +(fedlada .*)$", text, flags=re.MULTILINE)
     assert len(lines) >= 9
