@@ -11,7 +11,7 @@ from fedlada.paper import dislocation
 def by_hand(alpha, shared_rounds, adam_rate):
     """The fork in plain NumPy: both clients' paths, x^{t+1} of SGD and of Adam, g_a of the forked round."""
     stars = np.array([[4.0, 5.0], [5.0, 0.0]])
-    curvature = np.array([[0.2, 1.0], [0.3, 0.8]])
+    curvature = np.array([[0.4, 2.0], [0.6, 1.6]])
     x, g_a, m, v = np.array([0.0, 1.0]), np.zeros(2), np.zeros(2), np.zeros(2)
     for t in range(shared_rounds + 1):
         ends, paths = [], []
@@ -37,7 +37,7 @@ def by_hand(alpha, shared_rounds, adam_rate):
 def test_fork_equals_the_transcription(alpha):
     own = dislocation.fork(alpha)
     for name, rate in ((dislocation.SAME_RATE, 1.0), (dislocation.PAPER_RATE, 0.1)):
-        paths, by_sgd, by_adam, direction = by_hand(alpha, 6, rate)
+        paths, by_sgd, by_adam, direction = by_hand(alpha, 4, rate)
         np.testing.assert_allclose(own.played[dislocation.SGD].paths.transpose(0, 1), paths, rtol=1e-12)
         np.testing.assert_allclose(own.played[dislocation.SGD].after.params, by_sgd, rtol=1e-12)
         np.testing.assert_allclose(own.played[name].after.params, by_adam, rtol=1e-12)
@@ -71,11 +71,11 @@ def test_table_states_what_the_sketch_claims():
     sgd, adam = dislocation.SGD, dislocation.SAME_RATE
     # At the SGD server's model the old direction is an approximation; at the adaptive one's there is a large gap,
     assert value(amended, sgd, "angle at x^(t+1)") < 15 < 60 < value(amended, adam, "angle at x^(t+1)")
-    assert value(amended, adam, "gap at x^(t+1)") > 3 * value(amended, sgd, "gap at x^(t+1)")
+    assert value(amended, adam, "gap at x^(t+1)") > 2 * value(amended, sgd, "gap at x^(t+1)")
     # which amended clients carry into the next round and others do not.
-    assert value(amended, adam, "gap a round later") > 10 * value(plain, adam, "gap a round later")
+    assert value(amended, adam, "gap a round later") > 5 * value(plain, adam, "gap a round later")
     by_name = {series.name: series for series in chart.series}
-    assert {"client 1", "client 2", "x^t", "x*", "x*_1", "x*_2"} <= set(by_name)
+    assert {"client 1", "client 2", "x*", "x*_1", "x*_2"} <= set(by_name)
     assert len(by_name["client 1"].x) == 4
     middle = [(a + b) / 2 for a, b in zip(by_name["client 1"].x, by_name["client 2"].x, strict=True)]
     assert by_name[f"step of {sgd}"].x[-1] == pytest.approx(middle[-1])  # the SGD server's model is the clients' mean

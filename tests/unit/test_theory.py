@@ -161,6 +161,8 @@ def test_intervals_cover_the_slope_as_often_as_they_say():
         assert fits.student_quantile(0.975, freedom) == pytest.approx(quantile, abs=2e-4)
     wide, narrow = fits.interval([1.0, 2.0, 4.0], choices=7), fits.interval([1.0, 2.0, 4.0])
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+    # 7/3 with the standard deviation 1.5275 of three values, and the quantile of two degrees of freedom.
+    assert narrow.high == pytest.approx(7 / 3 + 4.3027 * 1.52753 / math.sqrt(3), abs=1e-3)
 
 
 def test_rounds_to_the_target_are_read_off_whole_runs():
