@@ -220,7 +220,7 @@ def test_an_optimum_is_called_interior_only_where_it_beats_both_ends():
     luck = torch.from_numpy(generator(0, "test luck").normal(size=8))
     clear = [luck + height + 0.01 * luck.roll(k) for k, height in enumerate((1.0, 0.0, 0.5))]
     assert amendment.optimum((0.1, 0.5, 1.0), clear) == "0.5 (interior)"
-    unclear = [luck + height + luck.roll(k) for k, height in enumerate((1.0, 0.0, 0.1))]
+    unclear = [luck + height + luck.roll(k) for k, height in enumerate((9.0, 0.0, 0.1))]
     assert amendment.optimum((0.1, 0.5, 1.0), unclear) == "0.5 (not clear)"
     assert amendment.optimum((0.1, 0.5, 1.0), [*clear[::-1][1:], luck - 1]) == "1 (at the end)"
 
