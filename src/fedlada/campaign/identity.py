@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -51,8 +51,15 @@ def whole_length(experiment: Experiment) -> int:
 
 def digest(experiment: Experiment) -> str:
     """The name of a run: the same for the same settings, version, data and kind of device, and for no other."""
-    stored = experiment.to_json()
-    settings: dict[str, Any] = {name: value for name, value in stored.items() if name not in DECIDES_NOTHING}
+    return _digest(json.dumps(experiment.to_json(), sort_keys=True))
+
+
+@lru_cache(maxsize=100_000)  # asked for many times, and on a GPU it needs the partition
+def _digest(config: str) -> str:
+    experiment = Experiment.from_json(json.loads(config))
+    settings: dict[str, Any] = {
+        name: value for name, value in experiment.to_json().items() if name not in DECIDES_NOTHING
+    }
     facts = data_facts(experiment)
     settings |= {"device": resolve_device(experiment.device).type, "data": facts.digest}
     if settings["device"] == "cuda":
@@ -89,9 +96,5 @@ def _most_steps(experiment: Experiment, source: Source) -> int:
     full = experiment.resolved()
     assert full.batch_size is not None
     work = LocalWork(batch_size=full.batch_size, epochs=full.local_epochs or 1, steps=full.local_steps)
-    return max(work.num_steps(size) for size in _sizes(replace(full, rounds=1), source))
-
-
-def _sizes(experiment: Experiment, source: Source) -> list[int]:
     clients = experiment.build_partition(source).assign(source.labels("train"), experiment.seed)
-    return [len(own) for own in clients]
+    return max(work.num_steps(len(own)) for own in clients)

@@ -105,6 +105,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
 def _job(name: str, requests: Sequence[Request], folder: Path) -> Job:
     """One run for all who need it, as far as the one who needs most."""
     longest = max((request.experiment for request in requests), key=lambda experiment: experiment.rounds)
-    config = replace(longest, rounds=whole_length(longest)).to_json()
+    # Where it ends is the goals' to say, and theirs alone.
+    config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False).to_json()
     goals = tuple(dict.fromkeys(request.goal for request in requests))
     return Job(requests[0].label, config, folder / name, goals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -63,7 +64,8 @@ class RunStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         if _progress(theirs) <= _progress(ours):
             return False
-        locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if folder.exists()]
+        # A copy that nobody can write, on a mounted disk say, has no writer to wait for.
+        locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if os.access(folder, os.W_OK)]
         try:
             for lock in locks:
                 lock.acquire(timeout=0)

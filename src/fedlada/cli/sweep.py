@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedlada.report.chart import Chart, Series
 from fedlada.report.command import command_line, run_command
 from fedlada.report.table import Table
 
+HOME = Path("runs") / "sweep"
 DEFAULT_VALIDATION = 0.1
 NUM_CURVES = 8
 
@@ -68,7 +70,8 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     read_data(everything, quiet=quiet)
     folder = out or new_folder("sweep")
     make_folder(folder)
-    store = RunStore(flags["cache"] or folder / "runs")
+    # Without --out every sweep has a new folder, but the same command must find its runs again.
+    store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
     store.adopt(flags["merge"])
     if not quiet:
         plan = f" in {len(steps)} rungs up to round {', '.join(str(step.rounds) for step in steps)}"
@@ -77,7 +80,12 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
             f"{store.folder}",
             file=sys.stderr,
         )
-    scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, work))
+    # A rung goes on from the states of the one before: they are discarded at the end alone.
+    rung_work = replace(work, discard=False)
+    scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
+    if work.discard:
+        for outcome in (outcome for one in scored for outcome in one.outcomes if outcome.is_settled):
+            store.discard_states(outcome.request)
     _report(scored, selection, folder, first, _command(grid, seeds, flags, out), flags)
 
 
