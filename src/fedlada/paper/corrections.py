@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -13,16 +15,17 @@ from fedlada.state import Kept, Server
 OPTIMA = (torch.tensor([2.0, 0.5], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64))
 CURVATURES = (torch.tensor([3.0, 0.6], dtype=torch.float64), torch.tensor([0.6, 3.0], dtype=torch.float64))
 START = torch.zeros(2, dtype=torch.float64)
-NUM_STEPS, WARM_ROUNDS = 4, 2
+SHARED = torch.tensor([0.8, 0.8], dtype=torch.float64)
+NUM_STEPS, WARM_ROUNDS = 4, 3
 METHODS: dict[str, tuple[FederatedMethod, float]] = {
     "FedAvg": (fedavg(), 0.08),
     "SCAFFOLD": (scaffold(), 0.08),
-    "FedLADA, alpha 0.3": (fedlada(alpha=0.3, v_init=1.0), 0.08),
+    "FedLADA, alpha 0.3": (fedlada(alpha=0.3, v_init=1.0), 0.32),  # AMSGrad's steps are shorter at first
 }
 
 
 def corrections() -> Chart:
-    """Both clients' local steps in one round, after two rounds in which the corrections were learnt."""
+    """Both clients' local steps in one round, after a few in which the corrections were learnt."""
     series = [
         Series("clients' optima", *_columns(list(OPTIMA)), style="points"),
         Series("common optimum", *_columns([_optimum()]), style="points"),
@@ -35,11 +38,11 @@ def corrections() -> Chart:
 
 
 def _paths(method: FederatedMethod, lr: float) -> list[list[Tensor]]:
-    """The iterates of each client in the round after the warm-up."""
+    """The iterates of each client in the round after the warm-up, from a point that all methods share."""
     server, kept = method.init(START.clone()), [method.init_kept(START) for _ in OPTIMA]
     for _ in range(WARM_ROUNDS):
         server, kept, _ = _round(method, server, kept, lr)
-    return _round(method, server, kept, lr)[2]
+    return _round(method, replace(server, params=SHARED.clone()), kept, lr)[2]
 
 
 def _round(
