@@ -78,7 +78,7 @@ def _record(outcome: Outcome) -> RunRecord:
     )
 
 
-def state_of(outcomes: Sequence[Outcome]) -> list[str]:
+def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False) -> list[str]:
     """Sentences about runs that are not done: none of them may be overlooked."""
     by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
     sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
@@ -87,9 +87,10 @@ def state_of(outcomes: Sequence[Outcome]) -> list[str]:
     waiting = [one for one in unfinished.values() if not one.why]
     if waiting:
         num_runs = len({outcome.folder for outcome in outcomes})
+        way = "what is not of this shard is another's, and --merge brings all together" if is_shard else ""
         sentences.append(
-            f"{len(waiting)} of {num_runs} runs are not finished: the same command goes on with them. Cells that need "
-            "them say so."
+            f"{len(waiting)} of {num_runs} runs are not finished: {way or 'the same command goes on with them'}. "
+            "Cells that need them say so."
         )
     return sentences
 

@@ -92,8 +92,8 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
         print(_headline(targets, settings, everything, store, adopted), file=sys.stderr)
     outcomes = carry_out(everything, store, work)
     command = _command(targets, flags, out)
-    shown = _write_all(targets, settings, requests, outcomes, folder, command)
-    _say(shown, outcomes, folder, flags)
+    shown = _write_all(targets, settings, requests, outcomes, folder, command, is_shard=work.shard.of > 1)
+    _say(shown, outcomes, folder, flags, is_shard=work.shard.of > 1)
 
 
 def _setting(target: Target, flags: dict[str, Any]) -> Setting:
@@ -131,6 +131,8 @@ def _write_all(
     outcomes: list[Outcome],
     folder: Path,
     command: str,
+    *,
+    is_shard: bool,
 ) -> dict[str, Shown]:
     """A folder for each of several targets, and one page of all of them."""
     left, shown = list(outcomes), {}
@@ -141,7 +143,7 @@ def _write_all(
         found = TARGETS[name].show(settings[name], group(own))
         hyper = hyper_parameter_table(TARGETS[name], settings[name], own)
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
-        notes = [*state_of(own), *setting_notes(settings[name], own)]
+        notes = [*state_of(own, is_shard=is_shard), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)
         title = f"{name}: {TARGETS[name].title}"
         _write(folder / name if several else folder, title, shown[name], own, notes, command)
@@ -179,7 +181,9 @@ def _write(
         print(f"fedlada: {problem}", file=sys.stderr)
 
 
-def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any]) -> None:
+def _say(
+    shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any], *, is_shard: bool
+) -> None:
     if flags["as_json"]:
         tables = {name: [table.to_json() for table in one.tables] for name, one in shown.items()}
         complete = all(outcome.is_settled for outcome in outcomes)
@@ -187,7 +191,7 @@ def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: 
     elif not flags["quiet"]:
         print_tables([table for one in shown.values() for table in one.tables])
         print(f"in {folder}: report.html, table.md, table.csv, table.tex, tables.json and the pictures")
-    say_and_end(outcomes, state_of(outcomes))
+    say_and_end(outcomes, state_of(outcomes, is_shard=is_shard))
 
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fedlada.campaign.run import Budget, carry_out
+from fedlada.campaign.run import Budget, Shard, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, shown, sweep
 from fedlada.campaign.write import state_of, write_folder
@@ -139,7 +139,8 @@ def _report(
     scored: list[Scored], selection: Selection, folder: Path, first: Experiment, command: str, flags: dict[str, Any]
 ) -> None:
     outcomes = [outcome for one in scored for outcome in one.outcomes]
-    table, problems = _table(scored, selection, first), state_of(outcomes)
+    is_shard = Shard.parse(flags["shard"]).of > 1
+    table, problems = _table(scored, selection, first), state_of(outcomes, is_shard=is_shard)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = "" if best is None else _run_best(best)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
