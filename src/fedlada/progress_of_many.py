@@ -77,7 +77,7 @@ class Lines(Display):
         share = self.estimate.share_done()
         if finished and number not in self.done:
             self.done.add(number)
-        elif share < self.told + 0.05:
+        elif not news or share < self.told + 0.05:
             return
         self.told = share
         so_far = f"{self.courses[number].label}, round {round}: {news}" if news else self.courses[number].label

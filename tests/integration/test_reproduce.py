@@ -69,6 +69,30 @@ PAPER_CELLS = {
 }
 
 
+PLACES = [
+    ("T1", "SCAFFOLD", "train: paper", "740"),
+    ("T1", "SCAFFOLD", "test: paper", "1177"),
+    ("T2", "FedCM", "paper above FedAvg", "+6.6"),
+    ("T3", "4", "paper's round", "614"),
+    ("T4", "0.05", "paper %", "41.9"),
+    ("T5", "FedCM", "paper, converged %", "86.8"),
+    ("T5", "FedCM", "paper, round 1500 %", "84.9"),
+    ("T6", "FedLADA", "paper, 70 %", "44.6"),
+    ("T6", "FedLADA", "paper, 80 %", "186.4"),
+    ("T7", "0.75", "paper %", "81.72"),
+    ("T8", "FedLADA", "paper's count", "2 Nd"),
+]
+"""Table, row, column, cell."""
+
+
+def test_the_papers_figures_stand_in_their_places(smoke):
+    _, outcomes = smoke
+    for name, row, column, cell in PLACES:
+        table = TARGETS[name].show(setting(), group(outcomes[name])).tables[0]
+        (line,) = (one for one in table.rows if one[0] == row)
+        assert line[table.columns.index(column)] == cell, (name, row, column)
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_becomes_tables_and_charts(name, smoke):
     if name in COMPUTED and importlib.util.find_spec(COMPUTED[name]) is None:
