@@ -21,9 +21,9 @@ NEVER_PRINTED: dict[str, dict[str, Any]] = {
 """Our choice where the paper says nothing; the values of the authors' public simulator."""
 
 CHOICES = (
-    "FedProx's mu is 0.1 and alpha of FedCM and FedAdam(*) is 0.1: the paper prints neither; both are the values of "
-    "the authors' public simulator.",
-    "FedAdam and FedAdam(*) have L2 1e-3, as all methods on local SGD: two sentences of the paper disagree.",
+    "In the preset paper FedProx's mu is 0.1 and alpha of FedCM and FedAdam(*) is 0.1: the paper prints neither; both "
+    "are the values of the authors' public simulator.",
+    "There FedAdam and FedAdam(*) have L2 1e-3, as all methods on local SGD: two sentences of the paper disagree.",
     "Gradients are clipped at norm 10, as in the authors' simulator; the paper does not say so.",
     "In each round v starts from zero and its maximum from the server's mean; the first maximum is 1e-8. "
     "The server's Adam has tau 1e-2.",
