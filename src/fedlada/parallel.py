@@ -245,8 +245,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         source = _source(*(getattr(experiment.resolved(), name) for name in DATA_FIELDS))
         experiment.run([_Reporter(number, job.goals, channel)], source, out=job.folder)
     except TrainingDiverged as error:
-        assert error.result is not None
-        if job.goals:  # whoever needs this run must know without running it again
+        if job.goals and error.result is not None:  # whoever needs this run must know without running it again
             write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
         return str(error)
     except Exception as error:  # a user's own model can raise anything, and the other runs go on

@@ -48,6 +48,7 @@ class Simulation:
             count("eval_train_every", eval_train_every)
         self.engine = engine
         self.plan = plan
+        self.exchange = Exchange(messages, engine.method, plan.seed)
         self.test, self.validation = test, validation
         self.metrics = dict(metrics or {})
         self.eval_every = eval_every

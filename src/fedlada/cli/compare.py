@@ -89,7 +89,7 @@ def compare(
     if as_json:
         print(json.dumps(_as_json(comparison, folder)))
     else:
-        _print(comparison, folder, len(seeds))
+        _print(comparison, folder)
     for job, why in zip(all_jobs, failures, strict=True):
         if why:
             print(f"fedlada: {job.label}: {why}", file=sys.stderr)

@@ -19,7 +19,7 @@ def requests(setting: Setting) -> list[Request]:
     """Four methods with each activation."""
     setting = _own(setting)
     goal = setting.goal(setting.scale.lenet)
-    changes = {"rounds": setting.scale.lenet, "concentration": CONCENTRATION}
+    changes: dict[str, Any] = {"rounds": setting.scale.lenet, "concentration": CONCENTRATION}
     return [
         request
         for activation, model in setting.scale.lenet_models.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedlada.campaign.request import Request
+from fedlada.paper.dislocation import matching_dislocation
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Results, Shown, Target
 
@@ -14,8 +15,6 @@ def requests(setting: Setting) -> list[Request]:
 
 def show(setting: Setting, results: Results) -> Shown:
     """The computed picture and its numbers."""
-    from fedlada.paper.dislocation import matching_dislocation
-
     table, chart = matching_dislocation()
     return Shown((table,), (chart,))
 

@@ -60,7 +60,10 @@ FULL = Scale(
     epochs={2: 2, 4: 4, 5: 5, 10: 10, 20: 20},
     accuracies={
         name: Accuracies(
-            *(target / 100 for target in STAGE_TARGETS[name]), TEST_TARGETS[name] / 100, TRAIN_TARGET / 100
+            early=STAGE_TARGETS[name][0] / 100,
+            middle=STAGE_TARGETS[name][1] / 100,
+            test=TEST_TARGETS[name] / 100,
+            train=TRAIN_TARGET / 100,
         )
         for name in DATASETS
     },

@@ -61,7 +61,7 @@ def megabytes_to(reached: Value) -> Value:
         round = reached(outcome)
         if round is None:
             return None
-        return sum(row["bytes_up"] + row["bytes_down"] for row in outcome.history[: int(round)]) / 1e6
+        return float(sum(row["bytes_up"] + row["bytes_down"] for row in outcome.history[: int(round)])) / 1e6
 
     return count
 

@@ -35,13 +35,14 @@ class Target:
     """The paper's data sets that it is about."""
     requests: Callable[[Setting], Sequence[Request]]
     show: Callable[[Setting, Results], Shown]
+    smoke_seeds: int = 1
+    """How many seeds a scale takes unless told."""
     quick_seeds: int = 3
-    """How many seeds the quick scale takes unless told."""
     full_seeds: int = 1
 
     def seeds(self, scale: str) -> tuple[int, ...]:
         """The seeds of a scale where none are given."""
-        return tuple(range({"quick": self.quick_seeds, "full": self.full_seeds}.get(scale, 1)))
+        return tuple(range({"smoke": self.smoke_seeds, "quick": self.quick_seeds, "full": self.full_seeds}[scale]))
 
 
 def group(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
