@@ -21,6 +21,7 @@ from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
 from fedlada.engines.choice import ENGINES
 from fedlada.engines.stacking.precision import PRECISIONS
 from fedlada.history import Result
+from fedlada.messages.spec import in_full
 from fedlada.method import FederatedMethod
 from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
@@ -138,7 +139,9 @@ class Experiment:
             suited["cohort_size"] = min(suited["cohort_size"], num_clients)
         hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
-        return replace(self, **missing, hyper=hyper) if missing or hyper != dict(self.hyper) else self
+        changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
+        is_same = all(getattr(self, name) == value for name, value in changed.items())
+        return self if is_same else replace(self, **changed)
 
     def build_method(self) -> FederatedMethod:
         """The method with its hyper-parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,27 @@ DEFAULT_TARGET = 0.9
     help="Methods, separated by commas.",
 )
 @click.option("--seeds", type=Words(int), default="0,1,2", show_default=True, help="Seeds, separated by commas.")
-@experiment_flags(without=("method", "seed"))
+@click.option(
+    "--messages",
+    type=Words(),
+    help="Codes of the vectors that travel, each method in each of them, separated by commas: float32,lean.",
+)
+@experiment_flags(without=("method", "seed", "messages"))
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one for each core of a CPU.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
 def compare(
-    methods: list[str], seeds: list[int], jobs: int | None, out: Path | None, quiet: bool, as_json: bool, **flags: Any
+    methods: list[str],
+    seeds: list[int],
+    messages: list[str] | None,
+    jobs: int | None,
+    out: Path | None,
+    quiet: bool,
+    as_json: bool,
+    **flags: Any,
 ) -> None:
-    """Compare methods: rounds to a target accuracy, a table, a picture and a page.
+    """Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.
 
     A hyper-parameter applies to those methods that have it.
 
@@ -57,12 +70,13 @@ def compare(
     if flags["target"] is None and flags["config"] is None:
         flags["target"] = DEFAULT_TARGET
     folder = out or new_folder("compare")
+    rivals = _rivals(methods, messages)
     experiments = {
-        (method, seed): build_experiment(flags_of(method, methods, flags), method=method, seed=seed)
-        for method in methods
+        (rival, seed): build_experiment(flags_of(method, methods, flags), method=method, seed=seed, messages=code)
+        for rival, (method, code) in rivals.items()
         for seed in seeds
     }
-    first = experiments[methods[0], seeds[0]]
+    first = next(iter(experiments.values()))
     target = DEFAULT_TARGET if first.target is None else first.target
     resolve_device(first.device)
     with Bars(quiet=quiet or as_json) as bars:
@@ -72,16 +86,16 @@ def compare(
     if not quiet and not as_json:
         print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)
     all_jobs = [
-        Job(f"{method}, seed {seed}", experiment.to_json(), folder / f"{method}-seed{seed}")
-        for (method, seed), experiment in experiments.items()
+        Job(f"{rival}, seed {seed}", experiment.to_json(), _place(folder, rival, seed))
+        for (rival, seed), experiment in experiments.items()
     ]
     failures = run_jobs(all_jobs, num_processes=jobs, quiet=quiet or as_json)
     histories = {
-        method: [History(read_rows(folder / f"{method}-seed{seed}" / "metrics.jsonl")) for seed in seeds]
-        for method in methods
+        rival: [History(read_rows(_place(folder, rival, seed) / "metrics.jsonl")) for seed in seeds] for rival in rivals
     }
-    comparison = Comparison(histories, target, baseline="fedavg" if "fedavg" in methods else methods[0])
-    command = _command(methods, seeds, flags)
+    baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
+    comparison = Comparison(histories, target, baseline=baseline)
+    command = _command(methods, seeds, {"messages": messages, **flags})
     _write(folder, comparison, first, command)
     runs = named([read_files(job.folder) for job in all_jobs if (job.folder / "config.json").exists()])
     title = f"{', '.join(methods)} on {first.dataset}"
@@ -95,6 +109,18 @@ def compare(
             print(f"fedlada: {job.label}: {why}", file=sys.stderr)
     if any(failures):
         raise click.exceptions.Exit(1)
+
+
+def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[str, str | None]]:
+    """What is compared, by name: the methods, each in each code where several are asked for."""
+    if messages is None or len(messages) == 1:
+        return {method: (method, messages[0] if messages else None) for method in methods}
+    return {f"{method} {code}": (method, code) for method in methods for code in messages}
+
+
+def _place(folder: Path, rival: str, seed: int) -> Path:
+    """A run's folder; rules for messages have letters that a folder's name should not."""
+    return folder / f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', rival)}-seed{seed}"
 
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:
@@ -133,6 +159,7 @@ def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "methods": {
             method: {
                 "rounds_to_target": comparison.rounds_to_target(method),
+                "bytes_to_target": [history.bytes_to(comparison.target) for history in seeds],
                 "speed_up": comparison.speed_up(method),
                 "best_accuracy": [history.best() for history in seeds],
             }

@@ -11,7 +11,7 @@ ENVELOPE = "(envelope)"
 
 
 class Ledger:
-    """The bytes of one round. Paths are `down/params`, `up/delta` and the like, and `down/(envelope)`, `up/(envelope)`."""
+    """The bytes of one round, by client and path: `down/params`, `up/delta` and the like, `down/(envelope)`, ..."""
 
     def __init__(self) -> None:
         self.entries: Counter[tuple[int, str]] = Counter()

@@ -60,7 +60,7 @@ class Comparison:
             method,
             _rounds(self.rounds_to_target(method)),
             "-" if speed_up is None else f"{speed_up:.2f}x",
-            _rounds([_megabytes(history.bytes_to(self.target)) for history in seeds]),
+            _rounds([_megabytes(history.bytes_to(self.target)) for history in seeds], ".3g"),
             _spread([_last(history) for history in seeds]),
             _spread([history.best() for history in seeds]),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
@@ -76,7 +76,7 @@ class Comparison:
             rows=tuple(tuple(row) for row in self.rows()),
             notes=(
                 f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run.",
-                "MB: all clients, up and down.",
+                "MB: the vectors of all clients, up and down, as they were encoded.",
             ),
         )
 
@@ -106,14 +106,14 @@ def _megabytes(size: int | None) -> float | None:
     return None if size is None else size / 1e6
 
 
-def _rounds(values: Sequence[float | None]) -> str:
+def _rounds(values: Sequence[float | None], form: str = ".1f") -> str:
     """Rounds, or megabytes, to the target."""
     arrived = _arrived(values)
     if not arrived:
         return NEVER
-    text = f"{statistics.fmean(arrived):.1f}"
+    text = format(statistics.fmean(arrived), form)
     if len(arrived) > 1:
-        text += f" ± {statistics.stdev(arrived):.1f}"
+        text += f" ± {format(statistics.stdev(arrived), form)}"
     return text if len(arrived) == len(values) else f"{NEVER} ({len(arrived)} of {len(values)} arrived: {text})"
 
 

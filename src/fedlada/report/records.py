@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.history import Row
+from fedlada.messages import PRESETS
 from fedlada.report.command import run_command
 from fedlada.runs.clients import read_clients
 from fedlada.runs.folder import FREE_TO_CHANGE, read_config
@@ -151,4 +152,5 @@ def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _short(field: str, value: str) -> str:
+    value = next((name for name, rules in PRESETS.items() if field == "messages" and rules == value), value)
     return value if field in ("dataset", "model") else f"{field.replace('_', ' ')} {value}"
