@@ -130,12 +130,12 @@ def simulate(
     resolve_messages(messages, resolve_method(method))
     seed = whole_number("seed", seed)
     place = processes.own_device(resolve_device(device))
-    network = _resolve_model(model, seed, dtype)
+    network = resolve_model(model, seed, dtype)
     numbers = dtype or next(iter(trainable(network).values())).dtype
     train_samples = as_samples(train, place, numbers)
     plan = Plan(
         clients=_clients(partition, train_samples, seed),
-        cohorts=_cohorts(cohorts, cohort_size),
+        cohorts=resolve_cohorts(cohorts, cohort_size),
         work=LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps),
         schedule=as_schedule(lr, lr_decay),
         seed=seed,
@@ -242,7 +242,8 @@ def resolve_messages(text: str, method: FederatedMethod) -> Messages:
     return messages
 
 
-def _resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:
+def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:
+    """The model, or the one that the function makes, whose first weights the seed fixes."""
     if dtype not in (None, torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if isinstance(model, nn.Module):
@@ -270,7 +271,8 @@ def _clients(partition: Partition | Iterable[Iterable[int]] | None, samples: Sam
     return partition.assign(labels, seed)
 
 
-def _cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:
+def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:
+    """The given way of drawing cohorts, or so many clients, or all."""
     if cohorts is not None and cohort_size is not None:
         raise ValueError("give cohort_size or cohorts, not both")
     if cohorts is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fedlada.cohorts import Cohorts, Unreliable
 from fedlada.data.batches import LocalWork
@@ -47,6 +48,44 @@ class RoundPlan:
     def num_asked(self) -> int:
         """How many clients receive the broadcast."""
         return len(self.assignments) + len(self.lost)
+
+
+def assign(
+    samples: Ints, work: LocalWork, *, seed: int, round: int, client: int, num_steps: int, weight: float = 1.0
+) -> Assignment:
+    """One client's batches of a round over its own samples, wherever these lie: the key alone decides."""
+    batches = work.batches(samples, bits(seed, "batches", round, client), num_steps)
+    stream = bits(seed, "augmentation", round, client)
+    return Assignment(
+        client,
+        batches,
+        [words(stream, len(batch)) for batch in batches],
+        weight,
+        torch_seed(seed, "model", round, client),
+    )
+
+
+class Rounds(Protocol):
+    """What a simulation asks of its plan."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether rounds can be drawn ahead."""
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all clients together."""
+
+    def round(self, round: int) -> RoundPlan:
+        """The plan of round 1, 2, ..."""
+
+
+def rate_of(schedule: Schedule, round: int) -> float:
+    """The clients' learning rate of a round, checked: a schedule may be anyone's function."""
+    lr = float(schedule(round))
+    if not 0 <= lr < math.inf:
+        raise ValueError(f"the learning rate of round {round} must be a finite number of at least 0, got {lr}")
+    return lr
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,9 +141,7 @@ class Plan:
 
     def round(self, round: int) -> RoundPlan:
         """The plan of round 1, 2, ...; any round can be asked for at any time."""
-        lr = float(self.schedule(round))
-        if not 0 <= lr < math.inf:
-            raise ValueError(f"the learning rate of round {round} must be a finite number of at least 0, got {lr}")
+        lr = rate_of(self.schedule, round)
         assignments, lost, idle = [], [], []
         for client in self.cohorts.draw(self.num_clients, self.seed, round):
             own = self.clients[client]
@@ -114,16 +151,15 @@ class Plan:
             elif not self.unreliable.answers(self.seed, round, client):
                 lost.append(client)
             else:
-                batches = self.work.batches(own, bits(self.seed, "batches", round, client), num_steps)
-                assignments.append(self._assignment(round, client, batches))
+                assignments.append(
+                    assign(
+                        own,
+                        self.work,
+                        seed=self.seed,
+                        round=round,
+                        client=client,
+                        num_steps=num_steps,
+                        weight=self.weight(client),
+                    )
+                )
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
-
-    def _assignment(self, round: int, client: int, batches: list[Ints]) -> Assignment:
-        stream = bits(self.seed, "augmentation", round, client)
-        return Assignment(
-            client,
-            batches,
-            [words(stream, len(batch)) for batch in batches],
-            self.weight(client),
-            torch_seed(self.seed, "model", round, client),
-        )

@@ -16,7 +16,7 @@ from fedlada.evaluation import Metric
 from fedlada.history import History, Result, Row
 from fedlada.messages.exchange import Exchange
 from fedlada.observers import Observer
-from fedlada.plan import Plan, RoundPlan
+from fedlada.plan import RoundPlan, Rounds
 from fedlada.state import Kept, Server, all_finite
 from fedlada.validation import count
 
@@ -33,7 +33,7 @@ class Simulation:
     def __init__(
         self,
         engine: Engine,
-        plan: Plan,
+        plan: Rounds,
         test: Samples | None = None,
         *,
         validation: Samples | None = None,
@@ -204,7 +204,7 @@ class Simulation:
             **result.ledger.row(),
             "seconds": 0.0,
             "clients": list(result.accepted),
-            "lost": list(plan.lost),
+            "lost": sorted((*plan.lost, *result.lost)),
             "refused": list(result.refused),
             "idle": list(plan.idle),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 
@@ -13,13 +12,13 @@ from fedlada.data.samples import Samples
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
-from fedlada.engines.tally import Answer
+from fedlada.engines.tally import Answer, answer_of
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept, all_finite, map_tensors
+from fedlada.state import Broadcast, Kept, map_tensors
 
 
 class SequentialEngine(Engine):
@@ -87,6 +86,4 @@ class SequentialEngine(Engine):
             losses += loss.detach()
             local = self.method.step(local, self.flat.gradient_of(loss))
         upload, new_kept = self.method.finish(local, work.num_steps)
-        square = float(torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2)
-        is_finite = math.isfinite(square) and all_finite(upload) and all_finite(new_kept)
-        return Answer(work, upload, new_kept, float(losses) / work.num_steps, square, is_finite)
+        return answer_of(work, upload, new_kept, float(losses) / work.num_steps)

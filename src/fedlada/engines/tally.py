@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedlada.messages.ledger import Ledger
 from fedlada.method import average
 from fedlada.plan import Assignment
-from fedlada.state import Broadcast, Kept, Upload, named_tensors
+from fedlada.state import Broadcast, Kept, Upload, all_finite, named_tensors
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,13 @@ class Answer:
     square_delta: float
     is_finite: bool
     """Whether nothing that would reach the server or the client's memory is NaN or infinite."""
+
+
+def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float) -> Answer:
+    """A client's answer with what is measured on it."""
+    square = float(torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2)
+    is_finite = math.isfinite(square) and all_finite(upload) and all_finite(kept)
+    return Answer(work, upload, kept, train_loss, square, is_finite)
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,8 @@ class CohortResult:
     """x^t as the clients had it."""
     trained: Tensor | None = None
     """The mean delta as the clients had it, where the server got another."""
+    lost: tuple[int, ...] = ()
+    """Clients that were asked and did not answer, where the plan could not know."""
 
 
 class Tally:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedlada.history import History, Row
 from fedlada.observers import Observer
+from fedlada.plan import Plan
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
 from fedlada.runs.files import make_durable, write_atomic, write_json
@@ -194,6 +195,7 @@ FREE_TO_CHANGE = {
     "checkpoint_minutes",
     "keep",
     "tensorboard",
+    "replies",
 }
 """What may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
 
@@ -231,6 +233,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     Not the first weights: a run goes on from its checkpoint, whatever the model was given this time.
     """
     plan, engine = simulation.plan, simulation.engine
+    assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
     clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
         "method": engine.method.name,
