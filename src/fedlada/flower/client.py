@@ -1,0 +1,206 @@
+"""What runs on a node: the same training code as a simulation's, behind Flower's `ClientApp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fedlada.api import Model, resolve_device, resolve_method, resolve_model
+from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.sequential import SequentialEngine
+from fedlada.evaluation import Loss
+from fedlada.flat import trainable
+from fedlada.flower import wire
+from fedlada.flower.memory import Memories, default_folder
+from fedlada.method import FederatedMethod
+from fedlada.plan import RoundPlan, assign
+from fedlada.state import Broadcast
+
+LoadData = Callable[[Context], Any]
+MethodOf = FederatedMethod | str | Callable[[Context], FederatedMethod | str]
+
+
+def client_app(
+    model: Model,
+    load_data: LoadData,
+    *,
+    method: MethodOf = "fedlada",
+    load_test: LoadData | None = None,
+    loss: Loss | None = None,
+    client: Callable[[Context], int] | None = None,
+    memory: str | Path | None = None,
+    device: str | torch.device = "auto",
+    dtype: torch.dtype | None = None,
+    mods: Sequence[Any] = (),
+) -> ClientApp:
+    """A `ClientApp` that trains `model` on this node's data with any method.
+
+    Args:
+        model: an `nn.Module` or a function that makes one, the same as the server's.
+        load_data: a function of Flower's `Context` that gives this node's own samples: an `(x, y)` pair of arrays or a
+            torch `Dataset`. `context.node_config` holds what the node was started with.
+        method: the server's method, a recipe's name, or a function of the context (`context.run_config`) that gives
+            it. A node with another one is refused.
+        load_test: like `load_data`, for evaluation on the nodes; by default the training samples.
+        loss: as in `fedlada.simulate`.
+        client: this node's number, 0 to `num_clients - 1`; by default `partition-id` of its node config.
+        memory: the folder for what clients remember between rounds (SCAFFOLD); by default `memory` of the node config,
+            else the user's folder for state.
+        device: where to train; "auto" takes a GPU where there is one.
+        dtype: torch.float32 or torch.float64; by default the model's own.
+        mods: Flower's modifiers, such as `LocalDpMod`.
+    """
+    node = _Node(model, load_data, method, load_test, loss, client, memory, device, dtype)
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(node.hello(context), reply_to=message)
+
+    @app.train(mods=list(mods))
+    def train(message: Message, context: Context) -> Message:
+        return Message(node.train(message, context), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return Message(node.evaluate(message, context), reply_to=message)
+
+    return app
+
+
+class _Node:
+    """The work of a node. Data and models are made anew for each message: most nodes give each a process of its own."""
+
+    def __init__(
+        self,
+        model: Model,
+        load_data: LoadData,
+        method: MethodOf,
+        load_test: LoadData | None,
+        loss: Loss | None,
+        client: Callable[[Context], int] | None,
+        memory: str | Path | None,
+        device: str | torch.device,
+        dtype: torch.dtype | None,
+    ) -> None:
+        self.model, self.load_data, self.load_test = model, load_data, load_test or load_data
+        self.method, self.loss, self.client, self.memory = method, loss, client or _partition_id, memory
+        self.device, self.dtype = device, dtype
+
+    def hello(self, context: Context) -> RecordDict:
+        """Who this node is and what it has."""
+        client, method, num_examples, num_params, refused = -1, "", 0, 0, ""
+        try:
+            client = self.client(context)
+            network, place = self._network(), resolve_device(self.device)
+            num_params = sum(parameter.numel() for parameter in trainable(network).values())
+            method = wire.fingerprint(self._method(context))
+            num_examples = len(self._samples(self.load_data, context, network, place))
+        except (ValueError, OSError) as error:
+            refused = str(error)
+        return wire.content(
+            wire.Hello(method=method, client=client, num_examples=num_examples, num_params=num_params, refused=refused)
+        )
+
+    def train(self, message: Message, context: Context) -> RecordDict:
+        """One round's local work; what cannot be done is refused with its reason, and nothing has changed."""
+        task = wire.read_header(message, wire.Task)
+        try:
+            return self._train(task, message, context)
+        except (ValueError, OSError) as error:
+            return self._refusal(task, error)
+
+    def evaluate(self, message: Message, context: Context) -> RecordDict:
+        """Loss and accuracy of the server's parameters on this node's samples."""
+        task = wire.read_header(message, wire.Task)
+        try:
+            engine = self._engine(self.load_test, context)
+            params = wire.unpack(wire.vectors_of(message), Broadcast(engine.initial_params(), ())).params
+            measured = engine.evaluate(params, engine.samples, {})
+        except (ValueError, OSError) as error:
+            return self._refusal(task, error)
+        return wire.content(
+            wire.Done(run=task.run, round=task.round, client=task.client),
+            metrics={"num-examples": len(engine.samples), **measured},
+        )
+
+    def _refusal(self, task: wire.Task, error: Exception) -> RecordDict:
+        status = "diverged" if isinstance(error, Diverged) else "refused"
+        return wire.content(
+            wire.Done(run=task.run, round=task.round, client=task.client, status=status, reason=str(error))
+        )
+
+    def _train(self, task: wire.Task, message: Message, context: Context) -> RecordDict:
+        if (own := self.client(context)) != task.client:
+            raise wire.WrongMessage(f"it is for client {task.client}, and this node is client {own}")
+        engine = self._engine(self.load_data, context)
+        if wire.fingerprint(engine.method) != task.method:
+            raise wire.WrongMessage(
+                f"the server runs {task.method}, and this node has {wire.fingerprint(engine.method)}: install the same app"
+            )
+        params = engine.initial_params()
+        broadcast = wire.unpack(wire.vectors_of(message), engine.method.init(params).broadcast)
+        memories = Memories(self._memory(context), task.run, task.client)
+        kept = memories.load(task.memory, engine.method.init_kept(params))
+        num_samples = len(engine.samples)
+        work = assign(
+            np.arange(num_samples),
+            task.work,
+            seed=int(task.seed),
+            round=task.round,
+            client=task.client,
+            num_steps=task.work.num_steps(num_samples),
+        )
+        plan = RoundPlan(task.round, task.lr, (work,), (), ())
+        (answer,) = engine.answers(broadcast, plan, {task.client: kept})
+        if not answer.is_finite:
+            raise Diverged(f"its update of round {task.round} is NaN or infinite")
+        if engine.method.keeps_memory:
+            memories.save(task.round, answer.kept, oldest=task.oldest_memory)
+        return wire.content(
+            wire.Done(run=task.run, round=task.round, client=task.client),
+            wire.sent_upload(answer.upload, broadcast, task.answer),
+            {"num-examples": num_samples, "num-steps": work.num_steps, "train-loss": answer.train_loss},
+        )
+
+    def _engine(self, load: LoadData, context: Context) -> SequentialEngine:
+        network, place = self._network(), resolve_device(self.device)
+        samples = self._samples(load, context, network, place)
+        return SequentialEngine(network, self._method(context), samples, self.loss, device=place, dtype=self.dtype)
+
+    def _network(self) -> nn.Module:
+        return resolve_model(self.model, 0, self.dtype)  # the first weights are the server's
+
+    def _method(self, context: Context) -> FederatedMethod:
+        given = self.method
+        is_function = callable(given) and not isinstance(given, FederatedMethod)
+        return resolve_method(given(context) if is_function else given)  # type: ignore[arg-type, operator]
+
+    def _samples(self, load: LoadData, context: Context, network: nn.Module, place: torch.device) -> Samples:
+        numbers = self.dtype or next(iter(trainable(network).values())).dtype
+        return as_samples(load(context), place, numbers)
+
+    def _memory(self, context: Context) -> Path:
+        folder = self.memory or context.node_config.get("memory")
+        return Path(str(folder)).expanduser() if folder else default_folder()
+
+
+class Diverged(ValueError):
+    """A client whose update is not a number: nothing of it is sent or remembered."""
+
+
+def _partition_id(context: Context) -> int:
+    number = context.node_config.get("partition-id")
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(
+            f"this node's config must have a whole number `partition-id`, got {number!r}: "
+            "start it with --node-config 'partition-id=0'"
+        )
+    return number

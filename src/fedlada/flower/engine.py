@@ -1,0 +1,245 @@
+"""An engine whose clients are real nodes: it asks them over Flower's grid and averages what they say."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from torch import Tensor, nn
+
+from fedlada.data.batches import LocalWork
+from fedlada.data.samples import Samples
+from fedlada.engines.cpu_kernels import fast_cpu_kernels
+from fedlada.engines.engine import Engine
+from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
+from fedlada.evaluation import Loss, Metric, evaluate
+from fedlada.flat import FlatModel, model_with
+from fedlada.flower import wire
+from fedlada.flower.exchange import Replies, TooFewReplies, ask, in_words, log
+from fedlada.flower.nodes import Nodes
+from fedlada.history import History
+from fedlada.method import FederatedMethod
+from fedlada.plan import Assignment, RoundPlan
+from fedlada.probe import check_fit
+from fedlada.state import Broadcast, Kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every task of a run has in common."""
+
+    run: str
+    seed: int
+    work: LocalWork
+    answer: str
+    """"delta", or "params" where a wrapper of Flower's looks at the answers."""
+
+
+class Versions:
+    """Which version of its memory each client has: the last round of the history that accepted it."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[int, list[int]] = {}
+        self.seen = 0
+
+    def read(self, history: History) -> None:
+        """Take in the rounds that are new."""
+        if len(history) < self.seen:
+            self.rounds, self.seen = {}, 0
+        for row in history.rows[self.seen :]:
+            for client in row["clients"]:
+                self.rounds.setdefault(client, []).append(row["round"])
+        self.seen = len(history)
+
+    def of(self, client: int, until: int) -> int:
+        """The version after round `until`; 0 before the first."""
+        rounds = self.rounds.get(client, [])
+        place = bisect.bisect_right(rounds, until)
+        return rounds[place - 1] if place else 0
+
+
+class GridEngine(Engine):
+    """Sends the broadcast, collects the uploads by the policy, puts them in the clients' order and averages them."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: FederatedMethod,
+        loss: Loss | None,
+        *,
+        settings: Settings,
+        replies: Replies,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.method = method
+        self.device = device
+        self.settings = settings
+        self.replies = replies
+        self.template = model
+        self.flat = FlatModel(model, device, dtype)
+        self.given_loss = loss
+        self.why = "real nodes, over Flower"
+        probe = method.init(self.initial_params())
+        local = method.begin(probe.broadcast, method.init_kept(probe.params), lr=1.0)
+        self.like_upload = method.finish(local, 1)[0]
+        if settings.answer == "params" and method.num_vectors() != (1, 1):
+            raise ValueError(
+                f"Flower's wrappers know one vector down and one up; {method.name} sends {method.num_vectors()}: take "
+                "FedAvg, FedProx or FedAdam with them"
+            )
+
+    def connect(self, grid: Grid, nodes: Nodes, asking: Strategy, history: Callable[[], History]) -> None:
+        """Meet the grid; `asking` makes the messages and takes the answers: the strategy, or a wrapper around it."""
+        self.grid, self.nodes, self.asking, self.history = grid, nodes, asking, history
+        self.versions = Versions()
+        self.oldest_checkpoint: Callable[[], int | None] = lambda: None
+
+    def initial_params(self) -> Tensor:
+        return self.flat.vector.clone()
+
+    def data_digest(self) -> str:
+        return ""  # the data never come here
+
+    def check_test(self, samples: Samples) -> None:
+        self.loss = check_fit(self.flat, samples, self.given_loss, "test")
+
+    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+        self.flat.load(params)
+        with fast_cpu_kernels(self.device, self.flat.vector.numel()):
+            return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+
+    def model(self, params: Tensor) -> nn.Module:
+        return model_with(self.template, params)
+
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        raise NotImplementedError("a cohort of real nodes answers as a whole: see run_cohort")
+
+    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
+        self.broadcast, self.plan = broadcast, plan
+        self.versions.read(self.history())
+        self.bytes_down = self.bytes_up = 0
+        self.refused: dict[int, str] = {}
+        self.diverged = False
+        good = self._collect({work.client: work for work in plan.assignments}) if plan.assignments else {}
+        lost = tuple(work.client for work in plan.assignments if work.client not in {*good, *self.refused})
+        enough = len(good) >= min(self.replies.minimum, plan.num_asked)
+        if plan.num_asked and not enough and not (self.diverged and not good):
+            reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())
+            raise TooFewReplies(
+                f"round {plan.round} has {len(good)} usable answers and needs {self.replies.minimum}{reasons}"
+            )
+        self.result = Tally().result(None, self.method, broadcast, plan)
+        if good:
+            arrays, _ = self.asking.aggregate_train(plan.round, list(good.values()))
+            if arrays is None:
+                raise TooFewReplies(f"round {plan.round}: the wrapper around the strategy gave no mean")
+            mean = wire.received_upload(arrays, broadcast, self.like_upload, self.settings.answer)
+            self.result = replace(self.result, mean=mean)
+        return replace(
+            self.result,
+            kept={},  # memories stay on their nodes
+            refused=tuple(sorted(self.refused)),
+            lost=lost,
+            bytes_down=self.bytes_down,
+            bytes_up=self.bytes_up,
+        )
+
+    def _collect(self, works: Mapping[int, Assignment]) -> dict[int, Message]:
+        """The usable answers in the order of the clients; asks again as long as the policy has it."""
+        start = time.monotonic()
+        made = list(self.asking.configure_train(self.plan.round, wire.pack(self.broadcast), ConfigRecord(), self.grid))
+        contents = {work.client: message.content for work, message in zip(works.values(), made, strict=True)}
+        good: dict[int, Message] = {}
+        while True:
+            pending = [client for client in works if client not in {*good, *self.refused}]
+            here = [client for client in pending if client in self.nodes.present]
+            replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here},
+                          self.replies.time_limit)  # fmt: skip
+            for client, reply in sorted(replies.items()):
+                self.bytes_up += wire.packed_bytes(reply.content)
+                try:
+                    self.read(reply, works[client])
+                    good[client] = reply
+                except wire.WrongMessage as error:
+                    self.refused[client] = str(error)
+                    log.warning("round %d: client %d is refused: %s", self.plan.round, client, error)
+            possible = len(works) - len(self.refused)
+            needed = possible if self.replies.on_missing == "wait" else min(self.replies.minimum, possible)
+            if len(good) >= needed or time.monotonic() - start >= self.replies.patience:
+                return dict(sorted(good.items()))
+            missing = [client for client in works if client not in {*good, *self.refused}]
+            log.warning("round %d: %s asked again", self.plan.round, in_words(missing))
+            self.nodes.wait_for(missing, 1, self.replies.patience)
+
+    def _message(self, client: int, content: RecordDict) -> Message:
+        self.bytes_down += wire.packed_bytes(content)
+        node_id = self.nodes.present[client].node_id
+        group = str(self.plan.round)
+        # A node that answers after the limit answers nobody: the SuperLink forgets the question.
+        ttl = self.replies.time_limit
+        return Message(content, dst_node_id=node_id, message_type=MessageType.TRAIN, group_id=group, ttl=ttl)
+
+    def task(self, client: int) -> wire.Task:
+        """What a client is asked in this round."""
+        work, round = self.settings.work, self.plan.round
+        memory = oldest = 0
+        if self.method.keeps_memory:
+            memory = oldest = self.versions.of(client, round - 1)
+            if (checkpoint := self.oldest_checkpoint()) is not None:
+                oldest = self.versions.of(client, checkpoint)
+        return wire.Task(
+            method=wire.fingerprint(self.method),
+            run=self.settings.run,
+            round=round,
+            client=client,
+            lr=self.plan.lr,
+            seed=str(self.settings.seed),
+            batch_size=work.batch_size,
+            epochs=work.epochs,
+            steps=work.steps or 0,
+            memory=memory,
+            oldest_memory=oldest,
+            answer=self.settings.answer,
+        )
+
+    def read(self, reply: Message, work: Assignment) -> Answer:
+        """A client's answer, checked against what it was asked."""
+        done = wire.read_header(reply, wire.Done)
+        if done.status != "done":
+            self.diverged = self.diverged or done.status == "diverged"
+            raise wire.WrongMessage(done.reason)
+        asked = (self.settings.run, self.plan.round, work.client)
+        if (done.run, done.round, done.client) != asked:
+            raise wire.WrongMessage(
+                f"it answers for client {done.client} in round {done.round} of the run {done.run}, not for {asked}"
+            )
+        expected = {"num-examples": self.nodes.num_examples[work.client], "num-steps": work.num_steps}
+        for name, value in expected.items():
+            if (said := wire.metric(reply, name, int)) != value:
+                raise wire.WrongMessage(f"it says {name} {said}, and {value} was agreed: did its data change?")
+        try:
+            upload = wire.received_upload(
+                wire.vectors_of(reply), self.broadcast, self.like_upload, self.settings.answer
+            )
+        except wire.NotFinite:
+            self.diverged = True
+            raise
+        return answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float))
+
+    def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
+        """The mean of the answers in the order of the clients, whatever order they came in."""
+        works = {work.client: work for work in self.plan.assignments}
+        ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
+        tally = Tally()
+        mean = tally.mean(self.read(reply, works[wire.read_header(reply, wire.Done).client]) for reply in ordered)
+        assert mean is not None
+        self.result = tally.result(mean, self.method, self.broadcast, self.plan)
+        metrics = MetricRecord({"train-loss": self.result.train_loss, "num-clients": len(self.result.accepted)})
+        return wire.sent_upload(mean, self.broadcast, self.settings.answer), metrics

@@ -1,0 +1,85 @@
+"""Evaluation on the nodes' own samples, and by a function of the user's in Flower's form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
+
+from fedlada.flower import wire
+from fedlada.flower.engine import GridEngine
+from fedlada.flower.exchange import ask, log
+from fedlada.history import Row
+from fedlada.observers import Observer
+from fedlada.simulation import Simulation
+from fedlada.state import Broadcast
+
+
+class ClientEvaluation(Observer):
+    """Adds `clients_loss` and the like to a row: the mean over the nodes that are there, by their samples."""
+
+    def __init__(self, engine: GridEngine, every: int) -> None:
+        self.engine = engine
+        self.every = every
+        self.num_rounds = 0
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """Remember which round is the last."""
+        self.num_rounds = num_rounds
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Ask the nodes, where this round is to be evaluated."""
+        if row["round"] % self.every and row["round"] != self.num_rounds:
+            return
+        engine = self.engine
+        engine.nodes.refresh()
+        vectors = wire.pack(Broadcast(simulation.server.params, ()))
+        messages = {
+            client: Message(
+                wire.content(engine.task(client), vectors),
+                dst_node_id=node.node_id,
+                message_type=MessageType.EVALUATE,
+                ttl=engine.replies.time_limit,
+            )
+            for client, node in sorted(engine.nodes.present.items())
+        }
+        row["bytes_down"] += sum(wire.packed_bytes(message.content) for message in messages.values())
+        replies = ask(engine.grid, messages, engine.replies.time_limit)
+        row.update(_mean({client: replies[client] for client in sorted(replies)}))
+
+
+def _mean(replies: dict[int, Message]) -> dict[str, float | int]:
+    total = 0
+    sums: dict[str, float] = {}
+    for client, reply in replies.items():
+        try:
+            done = wire.read_header(reply, wire.Done)
+            if done.status != "done":
+                raise wire.WrongMessage(done.reason)
+            num_examples = wire.metric(reply, "num-examples", int)
+            names = [name for name in ("loss", "accuracy") if name in reply.content.metric_records[wire.METRICS]]
+            values = {name: wire.metric(reply, name, float) for name in names}
+            if num_examples < 1:
+                raise wire.WrongMessage(f"it evaluated on {num_examples} samples")
+        except wire.WrongMessage as error:
+            log.warning("client %d could not evaluate: %s", client, error)
+            continue
+        total += num_examples
+        for name, value in values.items():
+            sums[name] = sums.get(name, 0.0) + num_examples * value
+    if not total:
+        return {}
+    return {**{f"clients_{name}": value / total for name, value in sums.items()}, "clients_samples": total}
+
+
+class FlowerEvaluation(Observer):
+    """A user's `evaluate_fn(round, arrays)`, as Flower's own strategies call it: what it gives is added to the row."""
+
+    def __init__(self, function: Callable[[int, ArrayRecord], MetricRecord | None]) -> None:
+        self.function = function
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Call it with the model's `state_dict`."""
+        model = simulation.engine.model(simulation.server.params)
+        measured = self.function(row["round"], ArrayRecord(model.state_dict())) or MetricRecord()
+        row.update({f"test_{name}": value for name, value in measured.items()})

@@ -1,0 +1,108 @@
+"""Asking nodes and waiting for what they say, as long as the policy has it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedlada.validation import count, one_of, positive
+
+log = logging.getLogger("fedlada.flower")
+
+
+class TooFewReplies(RuntimeError):
+    """Fewer nodes, or fewer usable answers, than a round needs; what was trained before is saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replies:
+    """What a round waits for, and what happens to those who do not answer."""
+
+    minimum: int = 1
+    """Usable answers without which a round does not count."""
+    time_limit: float = 600.0
+    """Seconds that an asked client has; what comes later is not looked at."""
+    on_missing: str = "drop"
+    """"drop": go on without those that did not answer in time, if there are enough; "wait": ask them again."""
+    nodes: int | None = None
+    """Clients that must be there before the first round; by default all."""
+    patience: float = 3600.0
+    """Seconds after which a round that has too few nodes or answers gives up."""
+
+    def __post_init__(self) -> None:
+        count("minimum", self.minimum)
+        positive("time_limit", self.time_limit)
+        one_of("on_missing", self.on_missing, ("drop", "wait"))
+        if self.nodes is not None:
+            count("nodes", self.nodes)
+        positive("patience", self.patience)
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait between two looks: briefly at first, then as Flower itself does."""
+    pause = 0.05
+    while True:
+        yield pause
+        pause = min(2.0, 1.3 * pause)
+
+
+def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
+    """Send each client its message; the ids of those that were taken, with their clients."""
+    # The ids come back in the order of the messages; one that could not be stored has none.
+    ids = list(grid.push_messages(list(messages.values())))
+    if len(ids) != len(messages):
+        ids += [""] * (len(messages) - len(ids))
+    for client, message_id in zip(messages, ids, strict=True):
+        if not message_id:
+            log.warning("client %d: its message could not be sent", client)
+    return {message_id: client for message_id, client in zip(ids, messages, strict=True) if message_id}
+
+
+def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
+    """What has arrived for these ids, with the client that was asked; answered ids are taken out of `asked`."""
+    arrived = []
+    for reply in grid.pull_messages(list(asked)) if asked else []:
+        client = asked.pop(reply.metadata.reply_to_message_id, None)
+        if client is None:
+            log.warning(
+                "an answer to %s came twice or unasked: ignored", reply.metadata.reply_to_message_id or "nothing"
+            )
+            continue
+        arrived.append((client, reply))
+    return arrived
+
+
+def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[int, Message]:
+    """Each client's first answer, of those that came in time; who did not answer is named in the log."""
+    end = time.monotonic() + time_limit
+    asked = push(grid, messages)
+    replies: dict[int, Message] = {}
+    for pause in pauses():
+        for client, reply in pull(grid, asked):
+            if reply.has_error():
+                log.warning("client %d did not answer: %s", client, last_line(reply.error.reason))
+            else:
+                replies[client] = reply
+        left = end - time.monotonic()
+        if not asked or left <= 0:
+            break
+        time.sleep(min(pause, left))
+    for client in asked.values():
+        log.warning("client %d did not answer within %g s", client, time_limit)
+    return replies
+
+
+def last_line(reason: str | None) -> str:
+    """The sentence of an error, without its traceback."""
+    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason was given"
+
+
+def in_words(clients: Sequence[int]) -> str:
+    """Some clients, for a sentence."""
+    return ("client " if len(clients) == 1 else "clients ") + ", ".join(map(str, sorted(clients)))

@@ -1,0 +1,115 @@
+"""A federation inside one process: to try an app, and to test what happens when nodes misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+Fault = Callable[[int, Message, Message], Iterable[Message]]
+"""What arrives, from the client's number, the message and the true reply: nothing, another reply, several."""
+
+APP_RAISED = 2
+"""Flower's error code for an app that raised an error."""
+
+
+class InProcessGrid(Grid):
+    """Calls a `ClientApp` directly, as node 0 to `num_nodes - 1`; each keeps its own context between messages.
+
+    Replies come in the reverse of the order in which they were asked for, because real ones come in any.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        num_nodes: int,
+        *,
+        node_config: Mapping[str, Any] | None = None,
+        run_config: Mapping[str, Any] | None = None,
+        fault: Fault | None = None,
+    ) -> None:
+        self.app = app
+        self.node_config = dict(node_config or {})
+        self.num_nodes = num_nodes
+        self.run_config = dict(run_config or {})
+        self.fault = fault
+        self._nodes: dict[int, Context] = {}
+        self._arrived: dict[str, list[Message]] = {}
+        self._run: Any = None
+        self._counter = 0
+        _be_a_server()
+        for client in range(num_nodes):
+            self.join(client)
+
+    def join(self, client: int) -> None:
+        """A node of that number comes, with a new node id and nothing in its memory but what is on its disk."""
+        self._counter += 1
+        node_id = 1_000_000 + 7919 * self._counter % 10_007
+        config = {"partition-id": client, "num-partitions": self.num_nodes, **self.node_config}
+        self._nodes[node_id] = Context(0, node_id, config, RecordDict(), self.run_config)
+
+    def leave(self, client: int) -> None:
+        """The node of that number goes without a word."""
+        self._nodes = {
+            node_id: context
+            for node_id, context in self._nodes.items()
+            if context.node_config["partition-id"] != client
+        }
+
+    def set_run(self, run: Any) -> None:
+        """Flower's name for the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Any:
+        """What `set_run` was given."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """A message, in the older form of Flower's."""
+        return Message(content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes that are there."""
+        return list(self._nodes)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Run the app on each message."""
+        ids = []
+        for message in messages:
+            self._counter += 1
+            message_id = f"message-{self._counter}"
+            message.metadata.__dict__["_message_id"] = message_id  # as Flower's own grids do it
+            self._arrived[message_id] = list(self._answers(message))
+            ids.append(message_id)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that have come for these messages, the last first."""
+        return [reply for message_id in reversed(list(message_ids)) for reply in self._arrived.pop(message_id, [])]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Push, then pull."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answers(self, message: Message) -> Iterable[Message]:
+        context = self._nodes.get(message.metadata.dst_node_id)
+        if context is None:
+            return []
+        try:
+            reply = self.app(message, context)
+        except Exception as error:
+            reply = Message(Error(APP_RAISED, str(error)), reply_to=message)
+        return [reply] if self.fault is None else self.fault(int(context.node_config["partition-id"]), message, reply)
+
+
+def _be_a_server() -> None:
+    """Flower's executables tell their process who it is, and messages cannot be made before; here nobody else does."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1

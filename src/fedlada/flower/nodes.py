@@ -1,0 +1,118 @@
+"""Which node is which client: node ids are Flower's and may change, a client's number is its own and never does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedlada.flower import wire
+from fedlada.flower.exchange import TooFewReplies, last_line, log, pauses, pull, push
+
+SPEAK_EVERY = 30.0
+"""Seconds between two lines about who is still waited for."""
+ASK_AGAIN = 60.0
+"""Seconds after which a node that did not say who it is, or could not take part, is asked again."""
+UNAVAILABLE = (3, 4, 5)
+"""Flower's error codes for a message or a node that is not there (any more): nothing is wrong with the app."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A client that is there."""
+
+    node_id: int
+    num_examples: int
+
+
+class Nodes:
+    """The clients that are there now. New nodes are asked who they are; a round never waits for a newcomer."""
+
+    def __init__(self, grid: Grid, method: str, num_params: int, num_clients: int) -> None:
+        self.grid = grid
+        self.method = method
+        self.num_params = num_params
+        self.num_clients = num_clients
+        self.present: dict[int, Node] = {}
+        self.num_examples: dict[int, int] = {}
+        """What each client said it has; a client whose data change in the middle of a run is refused."""
+        self._refused: dict[int, tuple[str, float]] = {}
+        self._asked: dict[str, int] = {}
+
+    def refresh(self) -> None:
+        """Look who is there and who has gone, and hear what newcomers say."""
+        here = set(self.grid.get_node_ids())
+        for client, node in list(self.present.items()):
+            if node.node_id not in here:
+                log.warning("client %d has gone (node %d)", client, node.node_id)
+                del self.present[client]
+        self._refused = {node_id: why for node_id, why in self._refused.items() if node_id in here}
+        self._asked = {message_id: node_id for message_id, node_id in self._asked.items() if node_id in here}
+        resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < ASK_AGAIN}
+        known = {node.node_id for node in self.present.values()} | resting | set(self._asked.values())
+        hello = {
+            node_id: Message(RecordDict(), dst_node_id=node_id, message_type=MessageType.QUERY, ttl=ASK_AGAIN)
+            for node_id in sorted(here - known)
+        }
+        if hello:
+            self._asked.update(push(self.grid, hello))
+        for node_id, reply in pull(self.grid, self._asked):
+            self._hear(node_id, reply)
+
+    def wait_for(self, clients: Collection[int], wanted: int, patience: float) -> None:
+        """Wait until so many of these clients are there."""
+        start = spoke = time.monotonic()
+        for pause in pauses():
+            self.refresh()
+            here = [client for client in clients if client in self.present]
+            if len(here) >= wanted:
+                return
+            now = time.monotonic()
+            if now - start >= patience:
+                reasons = "".join(f"; node {node_id}: {why}" for node_id, (why, _) in self._refused.items())
+                raise TooFewReplies(
+                    f"{len(here)} of the {wanted} nodes that are needed were there within {patience:g} s{reasons}"
+                )
+            if now - spoke >= SPEAK_EVERY:
+                log.info("waiting for nodes: %d of %d are there", len(here), wanted)
+                spoke = now
+            time.sleep(min(pause, patience))
+
+    def _hear(self, node_id: int, reply: Message) -> None:
+        if reply.has_error() and reply.error.code in UNAVAILABLE:
+            return  # asked again if it is still there
+        try:
+            hello = self._checked(reply)
+        except wire.WrongMessage as error:
+            if self._refused.get(node_id, ("", 0.0))[0] != str(error):
+                log.warning("node %d cannot take part: %s", node_id, error)
+            self._refused[node_id] = (str(error), time.monotonic())
+            return
+        self._refused.pop(node_id, None)
+        self.present[hello.client] = Node(node_id, hello.num_examples)
+        self.num_examples[hello.client] = hello.num_examples
+        log.info("client %d is here (node %d) with %d samples", hello.client, node_id, hello.num_examples)
+
+    def _checked(self, reply: Message) -> wire.Hello:
+        if reply.has_error():
+            raise wire.WrongMessage(last_line(reply.error.reason))
+        hello = wire.read_header(reply, wire.Hello)
+        if hello.refused:
+            raise wire.WrongMessage(hello.refused)
+        if not 0 <= hello.client < self.num_clients:
+            raise wire.WrongMessage(f"it says it is client {hello.client}, but clients are 0 to {self.num_clients - 1}")
+        if hello.client in self.present:
+            raise wire.WrongMessage(f"client {hello.client} is here already: give each node its own partition-id")
+        if hello.num_params != self.num_params:
+            raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {self.num_params}")
+        if hello.method != self.method:
+            raise wire.WrongMessage(f"it has the method {hello.method}, the server {self.method}")
+        if hello.num_examples < 1:
+            raise wire.WrongMessage(f"it has {hello.num_examples} samples")
+        known = self.num_examples.get(hello.client, hello.num_examples)
+        if hello.num_examples != known:
+            raise wire.WrongMessage(f"client {hello.client} had {known} samples and now has {hello.num_examples}")
+        return hello

@@ -1,0 +1,75 @@
+"""What each round will be, as far as a server can know that never sees the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedlada.cohorts import Cohorts
+from fedlada.data.batches import LocalWork
+from fedlada.flower.exchange import Replies
+from fedlada.flower.nodes import Nodes
+from fedlada.plan import Assignment, RoundPlan, rate_of
+from fedlada.randomness import Ints
+from fedlada.schedules import Schedule
+from fedlada.validation import count, one_of
+
+
+class DrawnByTheNode(Sequence[Ints]):
+    """The batches of a client elsewhere: the server knows how many, and never which."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.num_steps = num_steps
+
+    def __len__(self) -> int:
+        return self.num_steps
+
+    def __getitem__(self, index: Any) -> Any:
+        raise IndexError("the node draws its own batches")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RemoteRounds:
+    """Cohorts drawn from the seed over the clients' own numbers, exactly as in a simulation."""
+
+    num_clients: int
+    cohorts: Cohorts
+    work: LocalWork
+    schedule: Schedule
+    seed: int
+    weights: str
+    nodes: Nodes
+    replies: Replies
+    is_fixed = False
+
+    def __post_init__(self) -> None:
+        count("num_clients", self.num_clients)
+        one_of("weights", self.weights, ("uniform", "examples"))
+        self.cohorts.check(self.num_clients)
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all clients together."""
+        if self.weights == "uniform":
+            return float(self.num_clients)
+        return float(sum(self.nodes.num_examples.values()))
+
+    def round(self, round: int) -> RoundPlan:
+        """The plan of a round for those who are there now; those who are not are lost."""
+        lr = rate_of(self.schedule, round)
+        drawn = self.cohorts.draw(self.num_clients, self.seed, round)
+        needed = len(drawn) if self.replies.on_missing == "wait" else min(self.replies.minimum, len(drawn))
+        self.nodes.wait_for(drawn, needed, self.replies.patience)
+        assignments, lost, idle = [], [], []
+        for client in drawn:
+            if lr == 0:
+                idle.append(client)
+            elif client not in self.nodes.present:
+                lost.append(client)
+            else:
+                num_examples = self.nodes.present[client].num_examples
+                batches = DrawnByTheNode(self.work.num_steps(num_examples))
+                weight = 1.0 if self.weights == "uniform" else float(num_examples)
+                assignments.append(Assignment(client, batches, (), weight, 0))
+        return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))

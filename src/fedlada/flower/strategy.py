@@ -1,0 +1,301 @@
+"""Any federated method as a Flower `Strategy`, with the round loop, run folder and report of a simulation."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result as FlowerResult
+from flwr.serverapp.strategy import Strategy
+
+from fedlada.api import Model, resolve_cohorts, resolve_device, resolve_method, resolve_model
+from fedlada.cohorts import Cohorts
+from fedlada.data.batches import LocalWork
+from fedlada.data.samples import as_samples
+from fedlada.evaluation import Loss, Metric
+from fedlada.flat import trainable
+from fedlada.flower import wire
+from fedlada.flower.engine import GridEngine, Settings
+from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation
+from fedlada.flower.exchange import Replies, log
+from fedlada.flower.nodes import Nodes
+from fedlada.flower.rounds import RemoteRounds
+from fedlada.history import Result
+from fedlada.method import FederatedMethod
+from fedlada.observers import Callback, PlainProgress, as_observer
+from fedlada.runs.folder import RunFolder, describe_part, read_config
+from fedlada.schedules import Schedule, as_schedule
+from fedlada.simulation import Simulation
+from fedlada.validation import count, whole_number
+
+
+class MethodStrategy(Strategy):
+    """A federated method on a real federation. `run` gives what `fedlada.simulate` gives; `start` is Flower's form.
+
+    Args:
+        model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
+            metrics, eval_every, seed, device, dtype: as in `fedlada.simulate`; `device` is where the server evaluates.
+        num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
+        replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
+        eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
+            `clients_loss`, `clients_accuracy`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        method: FederatedMethod | str = "fedlada",
+        *,
+        num_clients: int,
+        cohort_size: int | None = None,
+        cohorts: Cohorts | None = None,
+        batch_size: int = 50,
+        local_epochs: int | None = None,
+        local_steps: int | None = None,
+        lr: float | Schedule = 0.01,
+        lr_decay: float = 1.0,
+        weights: str = "uniform",
+        replies: Replies | None = None,
+        loss: Loss | None = None,
+        test: Any = None,
+        metrics: Mapping[str, Metric] | None = None,
+        eval_every: int = 1,
+        eval_clients_every: int | None = None,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if local_epochs is not None and local_steps is not None:
+            raise ValueError("give local_epochs or local_steps, not both")
+        if eval_clients_every is not None:
+            count("eval_clients_every", eval_clients_every)
+        count("num_clients", num_clients)
+        self.seed = whole_number("seed", seed)
+        self.model = resolve_model(model, self.seed, dtype)
+        self.method = resolve_method(method)
+        self.num_clients = num_clients
+        self.cohorts = resolve_cohorts(cohorts, cohort_size)
+        self.work = LocalWork(batch_size=batch_size, epochs=local_epochs or 1, steps=local_steps)
+        self.schedule = as_schedule(lr, lr_decay)
+        self.weights = weights
+        self.replies = replies or Replies()
+        self.loss, self.metrics = loss, metrics
+        self.eval_every, self.eval_clients_every = eval_every, eval_clients_every
+        self.device, self.dtype = resolve_device(device), dtype
+        numbers = dtype or next(iter(trainable(self.model).values())).dtype
+        self.test = None if test is None else as_samples(test, self.device, numbers)
+        self.engine: GridEngine | None = None
+        self.cohorts.check(num_clients)
+
+    def run(
+        self,
+        grid: Grid,
+        rounds: int = 100,
+        *,
+        out: str | Path | None = None,
+        checkpoint_every: int = 10,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+        around: Strategy | None = None,
+    ) -> Result:
+        """Train for so many rounds and give back the model and the history.
+
+        Args:
+            grid: what Flower hands to a `ServerApp`.
+            rounds: how many rounds to run in all.
+            out: the run's folder; a run found there goes on from its newest checkpoint, to the same bits.
+            checkpoint_every: rounds between checkpoints.
+            callbacks: as in `fedlada.simulate`.
+            progress: say how it goes, in lines.
+            around: one of Flower's wrappers around this strategy (differential privacy): it sees each client's
+                parameters and their mean. For methods that send one vector each way.
+        """
+        _speak()
+        simulation, engine, nodes = self._simulation(grid, around, _run_name(out))
+        wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)
+        if self.weights == "examples":
+            wanted = self.num_clients  # every client's size is part of every mean
+        nodes.wait_for(range(self.num_clients), wanted, self.replies.patience)
+        observers = [as_observer(callback) for callback in callbacks]
+        if self.eval_clients_every is not None:
+            observers.insert(0, ClientEvaluation(engine, self.eval_clients_every))
+        if progress:
+            observers.append(PlainProgress(label=self.method.name))
+        folder = None
+        if out is not None:
+            config = self._config(engine, rounds, nodes)
+            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
+            checkpoints = folder.checkpoints
+            engine.oldest_checkpoint = lambda: min(checkpoints.rounds(), default=None)
+        simulation.run(rounds, observers, folder=folder)
+        return simulation.result()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 3,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> FlowerResult:
+        """Flower's form of `run`: arrays are the model's `state_dict`, `timeout` the limit for an answer."""
+        if train_config or evaluate_config:
+            raise ValueError("nodes are told what the method needs; give them more through the run config")
+        if initial_arrays is not None:
+            self.model.load_state_dict(initial_arrays.to_torch_state_dict())
+        if timeout is not None:
+            self.replies = replace(self.replies, time_limit=timeout)
+        callbacks = [] if evaluate_fn is None else [FlowerEvaluation(evaluate_fn)]
+        done = self.run(grid, num_rounds, callbacks=callbacks)
+        result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
+        for row in done.history:
+            numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+            for prefix, place in (
+                ("test_", result.evaluate_metrics_serverapp),
+                ("clients_", result.evaluate_metrics_clientapp),
+                ("train_", result.train_metrics_clientapp),
+            ):
+                if found := {name: value for name, value in numbers.items() if name.startswith(prefix)}:
+                    place[row["round"]] = MetricRecord({**found})
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """One message for each client of the round, in their order."""
+        engine = self._running()
+        return [
+            Message(
+                wire.content(engine.task(work.client), arrays, more=config),
+                dst_node_id=engine.nodes.present[work.client].node_id,
+                message_type=MessageType.TRAIN,
+            )
+            for work in engine.plan.assignments
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The mean of the answers; the server's step follows from it."""
+        return self._running().average(list(replies))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: `eval_clients_every` says when nodes evaluate."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing, see `configure_evaluate`."""
+        return None
+
+    def summary(self) -> None:
+        """Say what will be run."""
+        log.info("%s over %d clients, %s", self.method.name, self.num_clients, self.replies)
+
+    def _running(self) -> GridEngine:
+        if self.engine is None:
+            raise ValueError("the strategy has a round loop of its own: call strategy.run(grid, around=wrapper)")
+        return self.engine
+
+    def _simulation(self, grid: Grid, around: Strategy | None, name: str) -> tuple[Simulation, GridEngine, Nodes]:
+        answer = "delta" if around is None else "params"
+        engine = GridEngine(
+            self.model,
+            self.method,
+            self.loss,
+            settings=Settings(run=name, seed=self.seed, work=self.work, answer=answer),
+            replies=self.replies,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        num_params = engine.initial_params().numel()
+        nodes = Nodes(grid, wire.fingerprint(self.method), num_params, self.num_clients)
+        rounds = RemoteRounds(
+            num_clients=self.num_clients,
+            cohorts=self.cohorts,
+            work=self.work,
+            schedule=self.schedule,
+            seed=self.seed,
+            weights=self.weights,
+            nodes=nodes,
+            replies=self.replies,
+        )
+        simulation = Simulation(engine, rounds, self.test, metrics=self.metrics, eval_every=self.eval_every)
+        engine.connect(grid, nodes, around or self, lambda: simulation.history)
+        self.engine = engine
+        return simulation, engine, nodes
+
+    def _config(self, engine: GridEngine, rounds: int, nodes: Nodes) -> dict[str, Any]:
+        by_examples = self.weights == "examples"
+        return {
+            "engine": "flower",
+            "run": engine.settings.run,
+            "method": self.method.name,
+            "local": [describe_part(part) for part in self.method.local],
+            "server": describe_part(self.method.server),
+            "num_params": engine.initial_params().numel(),
+            "num_clients": self.num_clients,
+            "cohorts": repr(self.cohorts),
+            "work": repr(self.work),
+            "schedule": repr(self.schedule) if hasattr(self.schedule, "lr") else float(self.schedule(1)),
+            "weights": self.weights,
+            "examples": [nodes.num_examples[client] for client in range(self.num_clients)] if by_examples else None,
+            "answer": engine.settings.answer,
+            "seed": self.seed,
+            "eval_every": self.eval_every,
+            "eval_clients_every": self.eval_clients_every,
+            "rounds": rounds,
+            "replies": asdict(self.replies),
+        }
+
+
+def server_app(
+    model: Model,
+    method: FederatedMethod | str | Callable[[Context], FederatedMethod | str] = "fedlada",
+    *,
+    rounds: int = 100,
+    out: str | Path | None = None,
+    checkpoint_every: int = 10,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> ServerApp:
+    """A `ServerApp` that runs a `MethodStrategy` with these settings."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        is_function = callable(method) and not isinstance(method, FederatedMethod)
+        chosen = method(context) if is_function else method  # type: ignore[operator]
+        strategy = MethodStrategy(model, chosen, **settings)  # type: ignore[arg-type]
+        strategy.run(grid, rounds, out=out, checkpoint_every=checkpoint_every, callbacks=callbacks)
+
+    return app
+
+
+def _run_name(out: str | Path | None) -> str:
+    """A run's name: that of the run found in the folder, or a new one that no other run has."""
+    if out is not None and (Path(out) / "config.json").exists():
+        stored = read_config(Path(out)).get("run")
+        if isinstance(stored, str):
+            return stored
+    return uuid.uuid4().hex
+
+
+def _speak() -> None:
+    """Flower shows what a ServerApp writes to its standard error; without a handler nothing would."""
+    if not log.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("fedlada: %(message)s"))
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)

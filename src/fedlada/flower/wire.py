@@ -1,0 +1,212 @@
+"""What travels: states as Flower's records and back. The only file that knows how vectors become records.
+
+Down goes one `ArrayRecord` with the broadcast and one `ConfigRecord` that says what to do; up come one `ArrayRecord` with
+the upload, a `ConfigRecord` that says what was done, and a `MetricRecord`. Nothing that arrives is trusted: names, shapes,
+number types, sizes and finiteness are checked on both sides, and each fault has its sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedlada.data.batches import LocalWork
+from fedlada.method import FederatedMethod
+from fedlada.runs.folder import describe_part
+from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
+
+FORMAT = 1
+"""Raised when an older version could no longer read what is sent."""
+VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
+NPY_HEADER = 128
+"""Bytes that numpy's format puts before the numbers of a vector."""
+
+State = TypeVar("State", Broadcast, Server, Kept, Upload)
+
+
+class WrongMessage(ValueError):
+    """A message that is not what it should be; the sentence says in what."""
+
+
+class NotFinite(WrongMessage):
+    """A vector with a NaN or an infinity: the run diverges, or somebody wants it to."""
+
+
+def pack(state: Broadcast | Upload) -> ArrayRecord:
+    """The vectors of a state, by name."""
+    return ArrayRecord({name: Array(tensor.detach().cpu().numpy()) for name, tensor in named_tensors(state)})
+
+
+def unpack(record: ArrayRecord, like: State) -> State:
+    """A state from its vectors: exactly those of `like`, of its shapes and number types, all of them finite."""
+    expected = dict(named_tensors(like))
+    if list(record) != list(expected):
+        raise WrongMessage(f"it holds the vectors {', '.join(record) or 'none'} instead of {', '.join(expected)}")
+    vectors = {name: _vector(name, record[name], tensor) for name, tensor in expected.items()}
+    names = iter(expected)
+    return map_tensors(lambda tensor: vectors[next(names)].to(tensor.device), like)
+
+
+def packed_bytes(content: RecordDict) -> int:
+    """The size of all vectors of a message as they are sent."""
+    return sum(len(array.data) for record in content.array_records.values() for array in record.values())
+
+
+def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
+    dtype = str(like.dtype).removeprefix("torch.")
+    if array.dtype != dtype or tuple(array.shape) != tuple(like.shape):
+        raise WrongMessage(
+            f"the vector {name} is {array.dtype} of shape {tuple(array.shape)}, not {dtype} of {tuple(like.shape)}"
+        )
+    # Looked at before numpy is: a header may promise more numbers than there are, and memory would be taken for them.
+    if len(array.data) != like.numel() * like.element_size() + NPY_HEADER:
+        raise WrongMessage(f"the vector {name} has {len(array.data)} bytes, which are not those of its shape")
+    try:
+        values = array.numpy()
+    except Exception as error:
+        raise WrongMessage(f"the vector {name} cannot be read: {error}") from None
+    if values.dtype != np.dtype(dtype) or values.shape != tuple(like.shape):
+        raise WrongMessage(f"the vector {name} holds {values.dtype} of shape {values.shape} under another label")
+    vector = torch.from_numpy(np.array(values))
+    if not bool(vector.isfinite().all()):
+        raise NotFinite(f"the vector {name} holds a NaN or an infinity")
+    return vector
+
+
+def fingerprint(method: FederatedMethod) -> str:
+    """What must be the same on the server and on the nodes: the method with all its hyper-parameters."""
+    parts = ", ".join(describe_part(part) for part in (*method.local, method.server))
+    return f"{method.name}: {parts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a node is asked to do in a round, beside the vectors."""
+
+    method: str
+    """The method's fingerprint."""
+    run: str
+    """Names the whole run; a run that was resumed keeps its name."""
+    round: int
+    client: int
+    lr: float
+    seed: str
+    """In digits: it may be larger than a message's whole numbers."""
+    batch_size: int
+    epochs: int
+    steps: int
+    """0 where the work is given in epochs."""
+    memory: int
+    """The round in which the memory to start from was made; 0 is a fresh one."""
+    oldest_memory: int
+    """The oldest version that a server resumed from one of its checkpoints would name: older ones can go."""
+    answer: str = "delta"
+    """What to send back: the upload, or ("params") the parameters that it leads to, as Flower's wrappers expect."""
+
+    @property
+    def work(self) -> LocalWork:
+        """How much is to be done."""
+        return LocalWork(batch_size=self.batch_size, epochs=self.epochs, steps=self.steps or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What a node says about its work, beside the vectors."""
+
+    run: str
+    round: int
+    client: int
+    status: str = "done"
+    """"done", "refused", or "diverged" where its update was not a number."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """What a node says of itself."""
+
+    method: str
+    client: int
+    num_examples: int
+    num_params: int
+    refused: str = ""
+
+
+Header = TypeVar("Header", Task, Done, Hello)
+
+
+def header_record(header: Task | Done | Hello) -> ConfigRecord:
+    """A header as a record."""
+    return ConfigRecord({"format": FORMAT, **{one.name: getattr(header, one.name) for one in fields(header)}})
+
+
+def read_header(message: Message, kind: type[Header]) -> Header:
+    """The header of a message, every field of its type."""
+    record = message.content.config_records.get(HEADER)
+    if record is None:
+        raise WrongMessage(f"it has no record {HEADER!r}")
+    version = record.get("format")
+    if not isinstance(version, int) or version != FORMAT:
+        raise WrongMessage(f"it has the format {version!r} and this side {FORMAT}: take the same version of fedlada")
+    values: dict[str, Any] = {}
+    types = {"int": int, "float": float, "str": str}
+    for one in fields(kind):
+        value = record.get(one.name)
+        if type(value) is not types[str(one.type)]:
+            raise WrongMessage(f"its field {one.name!r} must be of type {one.type}, got {value!r}")
+        values[one.name] = value
+    return kind(**values)
+
+
+def vectors_of(message: Message) -> ArrayRecord:
+    """The one record of vectors of a message."""
+    records = message.content.array_records
+    if list(records) != [VECTORS]:
+        raise WrongMessage(f"it holds the vector records {', '.join(records) or 'none'} instead of {VECTORS!r}")
+    return records[VECTORS]
+
+
+def metric(message: Message, name: str, kind: type[int] | type[float]) -> Any:
+    """One number of a reply."""
+    value = message.content.metric_records.get(METRICS, MetricRecord()).get(name)
+    if type(value) is not kind:
+        raise WrongMessage(f"its metric {name!r} must be of type {kind.__name__}, got {value!r}")
+    return value
+
+
+def content(
+    header: Task | Done | Hello,
+    vectors: ArrayRecord | None = None,
+    metrics: Mapping[str, float | int] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> RecordDict:
+    """The content of a message; `more` are fields that a wrapper wants to send along."""
+    record = header_record(header)
+    for name, value in (more or {}).items():
+        record[name] = value
+    records: dict[str, Any] = {HEADER: record}
+    if vectors is not None:
+        records[VECTORS] = vectors
+    if metrics is not None:
+        records[METRICS] = MetricRecord(dict(metrics))
+    return RecordDict(records)
+
+
+def sent_upload(upload: Upload, broadcast: Broadcast, answer: str) -> ArrayRecord:
+    """An upload as the server wants it."""
+    if answer == "delta":
+        return pack(upload)
+    return pack(Broadcast(broadcast.params - upload.delta, tuple({} for _ in broadcast.shared)))
+
+
+def received_upload(record: ArrayRecord, broadcast: Broadcast, like: Upload, answer: str) -> Upload:
+    """The upload that a node, or a wrapper around the mean of all, gave."""
+    if answer == "delta":
+        return unpack(record, like)
+    params = unpack(record, Broadcast(broadcast.params, tuple({} for _ in broadcast.shared))).params
+    return Upload(broadcast.params - params, like.extra)

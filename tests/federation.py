@@ -1,0 +1,68 @@
+"""A small federation over Flower inside one process, and the simulation that it must equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+import fedlada
+from fedlada.data import IID
+from fedlada.flower import InProcessGrid, MethodStrategy, Replies, client_app
+from tasks import blobs, small_net
+
+X, Y = blobs(num_samples=90)
+CLIENTS = IID(num_clients=5, size_spread=0.8).assign(Y, 3)
+SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 2, "lr": 0.05, "lr_decay": 0.9, "seed": 11}
+QUICK = Replies(time_limit=0.3, patience=0.6)
+
+
+def load(context):
+    own = CLIENTS[context.node_config["partition-id"]]
+    return X[own], Y[own]
+
+
+def grid_of(method, memory=None, fault=None, num_nodes=len(CLIENTS), **arguments):
+    app = client_app(small_net(), load, method=method, memory=memory, **arguments)
+    return InProcessGrid(app, num_nodes, fault=fault)
+
+
+def strategy_of(method, **changes):
+    return MethodStrategy(small_net(), method, num_clients=len(CLIENTS), test=(X, Y), **{**SETTINGS, **changes})
+
+
+def simulate(method, rounds, **changes):
+    """The same in one process, sequentially."""
+    settings = {**SETTINGS, **changes}
+    return fedlada.simulate(
+        small_net(),
+        (X, Y),
+        test=(X, Y),
+        method=method,
+        partition=CLIENTS,
+        rounds=rounds,
+        engine="sequential",
+        **settings,
+    )
+
+
+def replayed(history, method, **changes):
+    """A simulation of the very cohorts that a federation had."""
+    cohorts = fedlada.cohorts.Scheduled([row["clients"] for row in history])
+    return simulate(method, len(history), cohorts=cohorts, cohort_size=None, **changes)
+
+
+def plain(rows):
+    """What of the rows does not depend on the clock or the coding of messages."""
+    return [
+        {name: value for name, value in row.items() if name not in ("seconds", "bytes_up", "bytes_down")}
+        for row in rows
+    ]
+
+
+def assert_same_bits(one, other):
+    """Two servers, vector by vector."""
+    ours, theirs = (dict(fedlada.state.named_tensors(result.server)) for result in (one, other))
+    assert ours.keys() == theirs.keys()
+    for name, vector in ours.items():
+        assert torch.equal(vector, theirs[name]), name
+        assert np.isfinite(vector.numpy()).all()
