@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest lint types format docs dist benchmark tune clean
+.PHONY: help setup demo demo-flower test test-oldest lint types format docs dist benchmark tune clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ setup: $(STAMP) ## make the virtual environment with everything in it
 demo: $(STAMP) ## compare FedLADA with FedAvg, FedCM and LocalAdam on digits: a table and a picture
 	$(BIN)/fedlada compare --methods fedavg,fedcm,localadam,fedlada --seeds 0,1,2 --dataset digits \
 		--rounds 80 --target 0.95 --out runs/demo
+
+demo-flower: $(STAMP) ## a real federation with TLS and four nodes, one of them killed; its weights equal the simulation's
+	$(BIN)/python examples/flower-app/run.py --nodes 4 --rounds 6 --kill 2 --time-limit 30 --check
 
 test: $(STAMP) ## run the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10

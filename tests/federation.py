@@ -12,7 +12,7 @@ from tasks import blobs, small_net
 
 X, Y = blobs(num_samples=90)
 CLIENTS = IID(num_clients=5, size_spread=0.8).assign(Y, 3)
-SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 2, "lr": 0.05, "lr_decay": 0.9, "seed": 11}
+SETTINGS = {"cohort_size": 3, "batch_size": 6, "local_epochs": 1, "lr": 0.05, "lr_decay": 0.9, "seed": 11}
 QUICK = Replies(time_limit=0.3, patience=0.6)
 
 
@@ -21,7 +21,7 @@ def load(context):
     return X[own], Y[own]
 
 
-def grid_of(method, memory=None, fault=None, num_nodes=len(CLIENTS), **arguments):
+def grid_of(method, memory=None, fault=None, num_nodes=5, **arguments):
     app = client_app(small_net(), load, method=method, memory=memory, **arguments)
     return InProcessGrid(app, num_nodes, fault=fault)
 
@@ -33,16 +33,8 @@ def strategy_of(method, **changes):
 def simulate(method, rounds, **changes):
     """The same in one process, sequentially."""
     settings = {**SETTINGS, **changes}
-    return fedlada.simulate(
-        small_net(),
-        (X, Y),
-        test=(X, Y),
-        method=method,
-        partition=CLIENTS,
-        rounds=rounds,
-        engine="sequential",
-        **settings,
-    )
+    data = {"train": (X, Y), "test": (X, Y), "partition": CLIENTS}
+    return fedlada.simulate(small_net(), method=method, rounds=rounds, engine="sequential", **data, **settings)
 
 
 def replayed(history, method, **changes):
@@ -53,10 +45,8 @@ def replayed(history, method, **changes):
 
 def plain(rows):
     """What of the rows does not depend on the clock or the coding of messages."""
-    return [
-        {name: value for name, value in row.items() if name not in ("seconds", "bytes_up", "bytes_down")}
-        for row in rows
-    ]
+    changing = ("seconds", "bytes_up", "bytes_down")
+    return [{name: value for name, value in row.items() if name not in changing} for row in rows]
 
 
 def assert_same_bits(one, other):

@@ -141,10 +141,8 @@ class _Node:
         if (own := self.client(context)) != task.client:
             raise wire.WrongMessage(f"it is for client {task.client}, and this node is client {own}")
         engine = self._engine(self.load_data, context)
-        if wire.fingerprint(engine.method) != task.method:
-            raise wire.WrongMessage(
-                f"the server runs {task.method}, and this node has {wire.fingerprint(engine.method)}: install the same app"
-            )
+        if (method := wire.fingerprint(engine.method)) != task.method:
+            raise wire.WrongMessage(f"the server runs {task.method}, and this node has {method}: install the same app")
         params = engine.initial_params()
         broadcast = wire.unpack(wire.vectors_of(message), engine.method.init(params).broadcast)
         memories = Memories(self._memory(context), task.run, task.client)

@@ -21,7 +21,7 @@ from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
 from fedlada.flower import wire
-from fedlada.flower.exchange import Replies, TooFewReplies, ask, in_words, log
+from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log
 from fedlada.flower.nodes import Nodes
 from fedlada.history import History
 from fedlada.method import FederatedMethod
@@ -182,8 +182,7 @@ class GridEngine(Engine):
         self.bytes_down += wire.packed_bytes(content)
         node_id = self.nodes.present[client].node_id
         group = str(self.plan.round)
-        # A node that answers after the limit answers nobody: the SuperLink forgets the question.
-        ttl = self.replies.time_limit
+        ttl = self.replies.time_limit + CLOCKS
         return Message(content, dst_node_id=node_id, message_type=MessageType.TRAIN, group_id=group, ttl=ttl)
 
     def task(self, client: int) -> wire.Task:

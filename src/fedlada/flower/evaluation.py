@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
-from fedlada.flower.exchange import ask, log
+from fedlada.flower.exchange import CLOCKS, ask, log
 from fedlada.history import Row
 from fedlada.observers import Observer
 from fedlada.simulation import Simulation
@@ -39,7 +39,7 @@ class ClientEvaluation(Observer):
                 wire.content(engine.task(client), vectors),
                 dst_node_id=node.node_id,
                 message_type=MessageType.EVALUATE,
-                ttl=engine.replies.time_limit,
+                ttl=engine.replies.time_limit + CLOCKS,
             )
             for client, node in sorted(engine.nodes.present.items())
         }

@@ -7,12 +7,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from fedlada.validation import count, one_of, positive
 
 log = logging.getLogger("fedlada.flower")
+
+UNAVAILABLE = {3: "its message has expired", 4: "its answer has expired", 5: "its node does not respond any more"}
+"""Flower's error codes for a message or a node that is not there (any more): nothing is wrong with the app."""
+CLOCKS = 60.0
+"""Seconds by which clocks may differ: messages are valid for so much longer than they are awaited."""
 
 
 class TooFewReplies(RuntimeError):
@@ -85,7 +90,7 @@ def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[
     for pause in pauses():
         for client, reply in pull(grid, asked):
             if reply.has_error():
-                log.warning("client %d did not answer: %s", client, last_line(reply.error.reason))
+                log.warning("client %d did not answer: %s", client, in_short(reply.error))
             else:
                 replies[client] = reply
         left = end - time.monotonic()
@@ -97,9 +102,11 @@ def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[
     return replies
 
 
-def last_line(reason: str | None) -> str:
-    """The sentence of an error, without its traceback."""
-    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
+def in_short(error: Error) -> str:
+    """An error's sentence, without its traceback."""
+    if error.code in UNAVAILABLE:
+        return UNAVAILABLE[error.code]
+    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
     return lines[-1] if lines else "no reason was given"
 
 

@@ -1,7 +1,7 @@
 """A client's private memory (SCAFFOLD's c_i) on its node's disk: one file for each round that made one.
 
-The server names the version to start from, so a reply that came too late, one that was refused, or a server resumed from
-an older checkpoint never leaves a client ahead of its server.
+The server names the version to start from, so a reply that came too late, one that was refused, or a server resumed
+from an older checkpoint never leaves a client ahead of its server.
 """
 
 from __future__ import annotations

@@ -10,14 +10,12 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import TooFewReplies, last_line, log, pauses, pull, push
+from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, in_short, log, pauses, pull, push
 
 SPEAK_EVERY = 30.0
 """Seconds between two lines about who is still waited for."""
 ASK_AGAIN = 60.0
 """Seconds after which a node that did not say who it is, or could not take part, is asked again."""
-UNAVAILABLE = (3, 4, 5)
-"""Flower's error codes for a message or a node that is not there (any more): nothing is wrong with the app."""
 
 
 @dataclass(frozen=True)
@@ -98,20 +96,20 @@ class Nodes:
 
     def _checked(self, reply: Message) -> wire.Hello:
         if reply.has_error():
-            raise wire.WrongMessage(last_line(reply.error.reason))
+            raise wire.WrongMessage(in_short(reply.error))
         hello = wire.read_header(reply, wire.Hello)
         if hello.refused:
             raise wire.WrongMessage(hello.refused)
         if not 0 <= hello.client < self.num_clients:
             raise wire.WrongMessage(f"it says it is client {hello.client}, but clients are 0 to {self.num_clients - 1}")
-        if hello.client in self.present:
-            raise wire.WrongMessage(f"client {hello.client} is here already: give each node its own partition-id")
         if hello.num_params != self.num_params:
             raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {self.num_params}")
         if hello.method != self.method:
             raise wire.WrongMessage(f"it has the method {hello.method}, the server {self.method}")
         if hello.num_examples < 1:
             raise wire.WrongMessage(f"it has {hello.num_examples} samples")
+        if hello.client in self.present:
+            raise wire.WrongMessage(f"client {hello.client} is here already: give each node its own partition-id")
         known = self.num_examples.get(hello.client, hello.num_examples)
         if hello.num_examples != known:
             raise wire.WrongMessage(f"client {hello.client} had {known} samples and now has {hello.num_examples}")

@@ -1,8 +1,8 @@
 """What travels: states as Flower's records and back. The only file that knows how vectors become records.
 
-Down goes one `ArrayRecord` with the broadcast and one `ConfigRecord` that says what to do; up come one `ArrayRecord` with
-the upload, a `ConfigRecord` that says what was done, and a `MetricRecord`. Nothing that arrives is trusted: names, shapes,
-number types, sizes and finiteness are checked on both sides, and each fault has its sentence.
+Down goes one `ArrayRecord` with the broadcast and one `ConfigRecord` that says what to do; up come one `ArrayRecord`
+with the upload, a `ConfigRecord` that says what was done, and a `MetricRecord`. Nothing that arrives is trusted: names,
+shapes, number types, sizes and finiteness are checked on both sides, and each fault has its sentence.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""What the server runs. Where settings are fixed, `fedlada.flower.server_app(...)` is enough: here they may vary."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from federated.task import LR, make_method, make_model
+from fedlada.data import load_digits
+from fedlada.flower import MethodStrategy, Replies
+
+app = ServerApp()
+
+
+def settings(config) -> dict:
+    """What the simulation that must give the same weights is told too."""
+    return {
+        "cohort_size": int(config["cohort-size"]),
+        "local_epochs": 2,
+        "batch_size": 10,
+        "lr": LR.get(str(config["method"]), 0.05),
+        "seed": int(config["seed"]),
+        "device": "cpu",
+    }
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    strategy = MethodStrategy(
+        make_model,
+        make_method(context),
+        num_clients=int(config["num-clients"]),
+        test=load_digits()[1],
+        replies=Replies(minimum=int(config["minimum"]), time_limit=float(config["time-limit"])),
+        eval_clients_every=int(config["eval-clients-every"]) or None,
+        **settings(config),
+    )
+    strategy.run(grid, int(config["rounds"]), out=str(config["out"]) or None, checkpoint_every=1)

@@ -1,0 +1,281 @@
+"""What a federation does when nodes are late, wrong, double, hostile or gone; each fault has a line in the log."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+
+from federation import QUICK, X, Y, assert_same_bits, grid_of, load, plain, replayed, simulate, strategy_of
+from fedlada import TrainingDiverged, recipes
+from fedlada.flower import InProcessGrid, Replies, TooFewReplies, client_app, wire
+from tasks import small_net
+
+METHOD = recipes.scaffold()
+ROUNDS = 5
+
+
+def in_round(round, client, change):
+    """A fault of one client in one round of training; `change` turns its reply into what arrives."""
+
+    def fault(who, asked, reply):
+        header = asked.content.config_records.get(wire.HEADER, {})
+        hit = asked.metadata.message_type == "train" and who == client and header.get("round") == round
+        return change(reply) if hit else [reply]
+
+    return fault
+
+
+def vectors(reply, change):
+    """The reply with its first vector changed."""
+    record = reply.content[wire.VECTORS]
+    name = next(iter(record))
+    record[name] = change(record[name])
+    return [reply]
+
+
+def of_numbers(change):
+    return lambda reply: vectors(reply, lambda array: Array(change(array.numpy())))
+
+
+def without(name):
+    def change(reply):
+        del reply.content[name]
+        return [reply]
+
+    return change
+
+
+def field(name, value, record=wire.HEADER):
+    def change(reply):
+        reply.content[record][name] = value
+        return [reply]
+
+    return change
+
+
+def lying_array(array):
+    """Says it is what is expected, and promises a terabyte in its own header."""
+    huge = Array(np.zeros(2, np.float32)).data.replace(b"(2,), ", b"(250000000000,), ")
+    return Array(array.dtype, array.shape, array.stype, huge)
+
+
+def plant_nan(numbers):
+    numbers[3] = np.nan
+    return numbers
+
+
+FAULTS = {
+    "is lost": (lambda _reply: [], "lost", "client 1 did not answer within 0.3 s"),
+    "nan": (of_numbers(plant_nan), "refused", "holds a NaN or an infinity"),
+    "shape": (of_numbers(lambda numbers: numbers[:-1]), "refused", "of shape (66,), not float32 of (67,)"),
+    "precision": (of_numbers(lambda numbers: numbers.astype(np.float64)), "refused", "is float64 of shape"),
+    "liar": (lambda reply: vectors(reply, lying_array), "refused", "bytes, which are not those of its shape"),
+    "no vectors": (without(wire.VECTORS), "refused", "holds the vector records none"),
+    "no header": (without(wire.HEADER), "refused", "has no record 'fedlada'"),
+    "no metrics": (without(wire.METRICS), "refused", "its metric 'num-examples' must be of type int, got None"),
+    "stale": (field("round", 2), "refused", "it answers for client 1 in round 2"),
+    "another client": (field("client", 0), "refused", "it answers for client 0 in round 3"),
+    "another run": (field("run", "x"), "refused", "of the run x"),
+    "another format": (field("format", 99), "refused", "take the same version of fedlada"),
+    "steps": (field("num-steps", 1, wire.METRICS), "refused", "it says num-steps 1"),
+    "data grew": (field("num-examples", 10**6, wire.METRICS), "refused", "did its data change?"),
+    "not a number": (field("train-loss", 1, wire.METRICS), "refused", "'train-loss' must be of type float"),
+}
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    return simulate(METHOD, ROUNDS)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_client_is_left_out_of_its_round_alone(name, tmp_path, caplog):
+    """Round 3 goes on without it, its memory stays what it was, and the rest is what the simulation of it gives."""
+    change, place, said = FAULTS[name]
+    everyone = {"cohort_size": None}
+    grid = grid_of(METHOD, tmp_path, in_round(3, 1, change))
+    real = strategy_of(METHOD, replies=QUICK, **everyone).run(grid, ROUNDS, progress=False)
+    assert [row["clients"] for row in real.history] == [[0, 1, 2, 3, 4]] * 2 + [[0, 2, 3, 4]] + [[0, 1, 2, 3, 4]] * 2
+    assert real.history[2][place] == [1]
+    assert said in caplog.text
+    assert_same_bits(real, replayed(real.history, METHOD))
+
+
+def test_an_answer_that_comes_twice_counts_once(tmp_path, caplog, healthy):
+    twice = in_round(3, healthy.history[2]["clients"][0], lambda reply: [reply, reply])
+    real = strategy_of(METHOD).run(grid_of(METHOD, tmp_path, twice), ROUNDS, progress=False)
+    assert plain(real.history) == plain(healthy.history)
+    assert_same_bits(real, healthy)
+    assert "came twice or unasked" in caplog.text
+
+
+def test_an_answer_that_comes_too_late_is_not_looked_at(tmp_path, caplog):
+    held = []
+
+    def late(who, asked, reply):
+        if asked.metadata.message_type != "train" or who != 1:
+            return [reply]
+        held.append(reply)
+        # Its first answer arrives together with its second, a round later.
+        return [] if len(held) == 1 else [reply, held[0]]
+
+    strategy = strategy_of(METHOD, replies=QUICK, cohort_size=None)
+    real = strategy.run(grid_of(METHOD, tmp_path, late), ROUNDS, progress=False)
+    assert real.history[0]["lost"] == [1]
+    assert [row["clients"] for row in real.history[1:]] == [[0, 1, 2, 3, 4]] * 4
+    assert_same_bits(real, replayed(real.history, METHOD))
+    assert "did not answer within" in caplog.text
+    assert "came twice or unasked" in caplog.text
+
+
+def test_who_waits_asks_again(tmp_path, caplog, healthy):
+    """With "wait" the same round is asked again, to the bits of a run without faults."""
+    asked = []
+
+    def forget_the_first(reply):
+        asked.append(reply)
+        return [] if len(asked) == 1 else [reply]
+
+    forgets = in_round(3, healthy.history[2]["clients"][0], forget_the_first)
+    policy = Replies(on_missing="wait", time_limit=0.3, patience=20)
+    real = strategy_of(METHOD, replies=policy).run(grid_of(METHOD, tmp_path, forgets), ROUNDS, progress=False)
+    assert plain(real.history) == plain(healthy.history)
+    assert_same_bits(real, healthy)
+    assert "asked again" in caplog.text
+
+
+def test_too_few_answers_end_the_run_and_lose_nothing(tmp_path):
+    silent = in_round(3, 1, lambda _reply: [])
+    strategy = strategy_of(METHOD, replies=replace(QUICK, minimum=5), cohort_size=None)
+    grid = grid_of(METHOD, tmp_path / "memory", silent)
+    with pytest.raises(TooFewReplies, match="round 3 has 4 usable answers and needs 5"):
+        strategy.run(grid, ROUNDS, out=tmp_path / "run", progress=False)
+    grid.fault = None
+    whole = strategy.run(grid, ROUNDS, out=tmp_path / "run", progress=False)
+    assert_same_bits(whole, simulate(METHOD, ROUNDS, cohort_size=None))
+
+
+def test_fewer_nodes_than_needed():
+    grid = grid_of(METHOD)
+    grid.leave(2)
+    with pytest.raises(TooFewReplies, match=r"4 of the 5 nodes that are needed were there within 0.6 s"):
+        strategy_of(METHOD, replies=QUICK).run(grid, 1, progress=False)
+    real = strategy_of(METHOD, replies=replace(QUICK, nodes=4), cohort_size=None).run(grid, 1, progress=False)
+    assert real.history[0]["lost"] == [2]
+
+
+def test_nodes_come_and_go(tmp_path, caplog):
+    """A node that comes back has another id at Flower and is the same client, with the memory on its disk."""
+    grid = grid_of(METHOD, tmp_path)
+
+    def move(_simulation, row):
+        if row["round"] == 1:
+            grid.leave(1)
+        if row["round"] == 3:
+            grid.join(1)
+
+    strategy = strategy_of(METHOD, replies=QUICK, cohort_size=None)
+    real = strategy.run(grid, ROUNDS, callbacks=[move], progress=False)
+    assert [row["lost"] for row in real.history] == [[], [1], [1], [], []]
+    assert_same_bits(real, replayed(real.history, METHOD))
+    assert "client 1 has gone" in caplog.text
+
+
+def test_a_lost_memory_is_said_and_left_out(tmp_path, caplog):
+    def lose(_simulation, row):
+        if row["round"] == 2:
+            for folder in tmp_path.glob("*/client-000001"):
+                shutil.rmtree(folder)
+
+    strategy = strategy_of(METHOD, replies=QUICK, cohort_size=None)
+    real = strategy.run(grid_of(METHOD, tmp_path), 4, callbacks=[lose], progress=False)
+    assert [row["refused"] for row in real.history] == [[], [], [1], [1]]
+    assert "it has lost its memory of round 2" in caplog.text
+
+
+def test_nodes_that_do_not_belong_are_not_asked(tmp_path, caplog):
+    """Another model, another method, a number twice or out of range, no data, no number: each is named."""
+    good = client_app(small_net(), load, method=METHOD, memory=tmp_path)
+    strange = [
+        (7, client_app(small_net(), lambda _context: (X, Y), method=METHOD), "but clients are 0 to 4"),
+        (0, good, "client 0 is here already"),
+        (1, client_app(small_net(num_features=8), load, method=METHOD), "its model has 99 parameters, the server's 67"),
+        (2, client_app(small_net(), load, method="fedavg"), "it has the method fedavg"),
+        (3, client_app(small_net(), lambda _context: (X[:0], Y[:0]), method=METHOD), "there are no samples"),
+        ("four", good, "must have a whole number `partition-id`, got 'four'"),
+        (4, client_app(small_net(), lambda _context: Path("/nowhere").read_text(), method=METHOD), "No such file"),
+    ]
+    grid = InProcessGrid(good, 5)
+    apps = {}
+
+    def come(_simulation, row):
+        if row["round"] > 1:
+            return
+        for client, app, _ in strange:
+            grid.join(client)
+            apps[list(grid.get_node_ids())[-1]] = app
+
+    grid.app = lambda message, context: apps.get(context.node_id, good)(message, context)
+    real = strategy_of(METHOD, replies=QUICK).run(grid, 3, callbacks=[come], progress=False)
+    for _, _, sentence in strange:
+        assert sentence in caplog.text, sentence
+    assert_same_bits(real, simulate(METHOD, 3))
+
+
+def test_a_run_that_diverges_says_so():
+    method = recipes.fedavg(clip_norm=None)
+    grid = grid_of(method, loss=lambda output, y: F.cross_entropy(output, y) * torch.nan)
+    with pytest.raises(TrainingDiverged, match="try a smaller learning rate"):
+        strategy_of(method, replies=QUICK).run(grid, 3, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"minimum": 0}, "minimum must be a whole number of at least 1"),
+        ({"time_limit": 0}, "time_limit must be positive"),
+        ({"on_missing": "hope"}, "on_missing must be one of drop, wait"),
+        ({"nodes": 0}, "nodes must be"),
+        ({"patience": -1}, "patience must be positive"),
+    ],
+)
+def test_wrong_policies_are_refused(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Replies(**changes)
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(ValueError, match="cohort_size is 9, but there are only 5 clients"):
+        strategy_of(METHOD, cohort_size=9)
+    with pytest.raises(ValueError, match=r"call strategy\.run"):
+        strategy_of(METHOD).configure_train(1, ArrayRecord(), ConfigRecord(), grid_of(METHOD))
+
+
+def test_a_node_checks_what_it_is_asked(tmp_path):
+    """A broadcast that was changed on its way, or is for somebody else, is not trained on."""
+    grid = grid_of(METHOD, tmp_path)
+    seen = []
+
+    def look(who, asked, reply):
+        if asked.metadata.message_type == "train":
+            asked.content[wire.HEADER]["client"] = 4 if who != 4 else 3
+            seen.append(wire.read_header(grid.app(asked, grid._nodes[asked.metadata.dst_node_id]), wire.Done))
+            asked.content[wire.HEADER]["client"] = who
+            asked.content[wire.VECTORS]["params"] = Array(np.full(67, np.inf, np.float32))
+            answered = grid.app(asked, grid._nodes[asked.metadata.dst_node_id])
+            assert isinstance(answered, Message)
+            seen.append(wire.read_header(answered, wire.Done))
+        return [reply]
+
+    grid.fault = look
+    strategy_of(METHOD, cohort_size=1).run(grid, 1, progress=False)
+    assert [done.status for done in seen] == ["refused", "refused"]
+    assert "and this node is client" in seen[0].reason
+    assert "holds a NaN or an infinity" in seen[1].reason
