@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,10 +29,11 @@ SETTINGS = {
 class Federation:
     """Everything lies in `folder`: certificates, keys, logs, memories. Ends all that it started when it is left."""
 
-    def __init__(self, folder: Path, *, insecure: bool = False, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *, app: Path = APP, insecure: bool = False) -> None:
         self.folder = folder.resolve()
+        self.app = app
         self.insecure = insecure
-        self.environment = {**os.environ, **SETTINGS, "FLWR_HOME": str(self.folder / "flwr"), **(environment or {})}
+        self.environment = {**os.environ, **SETTINGS, "FLWR_HOME": str(self.folder / "flwr")}
         # Flower looks for its other programs there.
         self.environment["PATH"] = f"{BIN}{os.pathsep}{self.environment.get('PATH', '')}"
         self.port = free_port()
@@ -95,10 +96,21 @@ class Federation:
             "--port", free_port(), "--node-config", config, *options,
         )  # fmt: skip
 
+    def restart_node(self, client: int, seconds: float = 150) -> None:
+        """Start a node that was killed. The SuperLink lets it in when it has missed its heartbeats, after a minute."""
+        name, said = f"node-{client}", len(self.log(f"node-{client}"))
+
+        def is_in() -> bool:
+            if name not in self.processes or self.processes[name].poll() is not None:
+                self.start_node(client)
+            return "SuperNode ID" in self.log(name)[said:]
+
+        wait_until(is_in, seconds, f"{name} is not let in again")
+
     def run(self, name: str = "run", **config: Any) -> subprocess.Popen[bytes]:
         """Start a run of the app; its progress goes to the log of that name."""
         values = " ".join(f"{key.replace('_', '-')}={_toml(value)}" for key, value in config.items())
-        return self._start(name, "flwr", "run", APP, "here", "--stream", "--run-config", values)
+        return self._start(name, "flwr", "run", self.app, "here", "--stream", "--run-config", values)
 
     def flwr(self, *arguments: Any) -> str:
         """One command of Flower's own."""
@@ -120,12 +132,13 @@ class Federation:
 
     def close(self) -> None:
         """End everything."""
-        if superlink := self.processes.get("superlink"):
-            superlink.terminate()  # it ends what it has put into sessions of their own, if it is asked
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                superlink.wait(timeout=20)
+        # A SuperLink puts what it starts into sessions of their own: these are found by their parents.
+        started = descendants([process.pid for process in self.processes.values()])
         for process in reversed(self.processes.values()):
             kill_group(process)
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.processes.clear()
         for log in self.logs:
             log.close()
@@ -163,6 +176,17 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=30)
+
+
+def descendants(pids: list[int]) -> list[int]:
+    """All processes that these started, and those that those started."""
+    shown = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = dict(map(int, line.split()) for line in shown.splitlines())
+    found, last = set(pids), set[int]()
+    while found != last:
+        last = set(found)
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return sorted(found - set(pids))
 
 
 def free_port() -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from federation import assert_same_bits, grid_of, plain, simulate, strategy_of
 from method_table import METHODS
+from small_federation import assert_same_bits, grid_of, plain, simulate, strategy_of
 
 
 @pytest.mark.parametrize("name", METHODS)

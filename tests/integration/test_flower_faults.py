@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
-from federation import QUICK, X, Y, assert_same_bits, grid_of, load, plain, replayed, simulate, strategy_of
 from fedlada import TrainingDiverged, recipes
 from fedlada.flower import InProcessGrid, Replies, TooFewReplies, client_app, wire
+from small_federation import QUICK, X, Y, assert_same_bits, grid_of, load, plain, replayed, simulate, strategy_of
 from tasks import small_net
 
 METHOD = recipes.scaffold()

@@ -118,6 +118,8 @@ class MethodStrategy(Strategy):
             around: one of Flower's wrappers around this strategy (differential privacy): it sees each client's
                 parameters and their mean. For methods that send one vector each way.
         """
+        if around is not None and self.weights != "uniform":
+            raise ValueError("Flower's wrappers scale their noise for equal weights: take weights='uniform' with them")
         _speak()
         simulation, engine, nodes = self._simulation(grid, around, _run_name(out))
         wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)

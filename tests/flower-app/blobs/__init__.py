@@ -1,0 +1,1 @@
+"""A small app for tests with real processes."""

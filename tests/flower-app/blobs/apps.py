@@ -1,0 +1,51 @@
+"""Both sides of the app; nothing here takes long to import."""
+
+import numpy as np
+import torch
+from flwr.serverapp import ServerApp
+from torch import nn
+
+from fedlada.flower import MethodStrategy, Replies, client_app
+from fedlada.recipes import RECIPES
+
+NUM_CLIENTS = 2
+SETTINGS = {"batch_size": 6, "local_epochs": 2, "lr": 0.05, "seed": 5}
+SHARES = [np.arange(0, 50), np.arange(50, 80)]
+
+
+def make_model():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def samples():
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 80)
+    return random.standard_normal((80, 4)).astype(np.float32) + y[:, None], y
+
+
+def make_method(context):
+    return RECIPES[context.run_config["method"]]()
+
+
+def load(context):
+    x, y = samples()
+    own = SHARES[context.node_config["partition-id"]]
+    return x[own], y[own]
+
+
+client = client_app(make_model, load, method=make_method)
+server = ServerApp()
+
+
+@server.main()
+def main(grid, context):
+    torch.set_num_threads(1)
+    strategy = MethodStrategy(
+        make_model,
+        make_method(context),
+        num_clients=NUM_CLIENTS,
+        test=samples(),
+        replies=Replies(time_limit=30.0, patience=120.0),
+        **SETTINGS,
+    )
+    strategy.run(grid, context.run_config["rounds"], out=context.run_config["out"], checkpoint_every=1)

@@ -1,0 +1,118 @@
+"""A real federation on 127.0.0.1: SuperLink and nodes are processes, with TLS and keys.
+
+One test, because the federation is started once: FedLADA undisturbed, then SCAFFOLD with a node and the server killed on
+the way, while strangers knock at the door.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+import fedlada
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = ROOT / "tests" / "flower-app"
+sys.path[:0] = [str(ROOT / "examples" / "flower-app"), str(APP)]
+
+from blobs import apps  # noqa: E402
+from certificates import make_certificates  # noqa: E402
+from federation import Federation, descendants, wait_until  # noqa: E402
+from run import is_training, rounds_done  # noqa: E402
+
+LIMIT = 240
+STRANGERS = {
+    "node-10": "All SuperNodes must be registered",  # without a key
+    "node-11": "Failed to activate SuperNode",  # with a key that nobody registered
+    "node-12": "CERTIFICATE_VERIFY_FAILED",  # it trusts another authority
+}
+
+
+def holder_of(file: Path) -> int:
+    """The process that has this file open."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if link.readlink() == file:
+                return int(link.parts[2])
+    raise AssertionError(f"nobody holds {file}")
+
+
+def finish(federation: Federation, name: str) -> None:
+    process = federation.processes[name]
+    wait_until(lambda: process.poll() is not None, LIMIT, f"{name} does not end")
+
+
+def start_strangers(federation: Federation) -> None:
+    make_certificates(federation.folder / "others", ["127.0.0.1"])
+    federation.start_node(10, key="")
+    federation.start_node(11, key="unknown", register=False)
+    federation.start_node(12, key="node-0", ca=federation.folder / "others" / "ca.crt")
+
+
+def run_with_kills(federation: Federation, out: Path) -> None:
+    """Kill a node in the middle of round 2, the server in round 3, and start both again."""
+    federation.run("killed", method="scaffold", rounds=3, out=out)
+    wait_until(lambda: rounds_done(out) >= 1, LIMIT, "no first round")
+    wait_until(lambda: is_training(federation, 1), LIMIT, "no work for the node")
+    federation.kill("node-1")
+    wait_until(lambda: rounds_done(out) >= 2, LIMIT, "no second round")
+    os.kill(holder_of(out / ".lock"), signal.SIGKILL)
+    finish(federation, "killed")
+    assert rounds_done(out) == 2
+    federation.run("resumed", method="scaffold", rounds=3, out=out)
+    federation.restart_node(1)
+    finish(federation, "resumed")
+
+
+def check_weights(out: Path, method: str, rounds: int) -> list[dict]:
+    """The weights are those of a simulation with the same cohorts; the rounds are given back."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == rounds
+    result = fedlada.simulate(
+        apps.make_model,
+        apps.samples(),
+        test=apps.samples(),
+        method=method,
+        partition=apps.SHARES,
+        cohorts=fedlada.cohorts.Scheduled([row["clients"] for row in rows]),
+        rounds=rounds,
+        **apps.SETTINGS,
+    )
+    trained = load_file(out / "model.safetensors")
+    for name, tensor in result.model.state_dict().items():
+        assert torch.equal(trained[name], tensor), name
+    assert [row["test_loss"] for row in rows] == result.history["test_loss"]
+    return rows
+
+
+def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+    with Federation(tmp_path / "federation", app=APP) as federation:
+        try:
+            for client in range(apps.NUM_CLIENTS):
+                federation.start_node(client)
+            start_strangers(federation)
+            federation.run("calm", method="fedlada", rounds=2, out=tmp_path / "calm")
+            finish(federation, "calm")
+            run_with_kills(federation, tmp_path / "rough")
+        finally:
+            for name in federation.processes:
+                print(f"== {name}: {federation.log(name)[-2000:]}")
+        for name, sentence in STRANGERS.items():
+            assert federation.processes[name].poll() == 1
+            assert sentence in federation.log(name)
+    check_weights(tmp_path / "calm", "fedlada", 2)
+    rows = check_weights(tmp_path / "rough", "scaffold", 3)
+    assert rows[0]["clients"] == [0, 1]
+    assert rows[1]["lost"] == [1]
+    assert rows[2]["clients"] == [0, 1]  # with the memory of round 1, read from its disk
+    assert [path.name for path in (tmp_path / "federation" / "memory" / "node-1").glob("*/*/round-*")]
+    assert not descendants([os.getpid()])

@@ -1,0 +1,193 @@
+"""Runs over Flower as runs: folder, resume, weights, evaluation, schedules, Flower's own form and wrappers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+)
+
+from fedlada import load_run, recipes
+from fedlada.flower import MethodStrategy, server_app, wire
+from method_table import METHODS
+from small_federation import (
+    CLIENTS,
+    QUICK,
+    SETTINGS,
+    X,
+    Y,
+    assert_same_bits,
+    grid_of,
+    plain,
+    simulate,
+    strategy_of,
+)
+from tasks import small_net
+
+
+class Killed(BaseException):
+    """What a test raises where a process would die."""
+
+
+@pytest.mark.parametrize("name", ["fedlada", "scaffold", "fedadam"])
+def test_a_server_killed_anywhere_goes_on_to_the_same_bits(name, tmp_path):
+    """Killed in the middle of each round in turn, with a checkpoint every second round: memories go back with it."""
+    method, rounds = METHODS[name].method(), 5
+    grid = grid_of(method, tmp_path / "memory")
+    at = iter(range(1, rounds + 1))
+    die_in = [next(at)]
+
+    def die(who, asked, reply):
+        header = asked.content.config_records.get(wire.HEADER, {})
+        if asked.metadata.message_type == "train" and header["round"] == die_in[0] and who > 1:
+            die_in[0] = next(at, None)  # after some clients have trained, and have written their new memories
+            raise Killed
+        return [reply]
+
+    grid.fault = die
+    result = None
+    for _ in range(rounds + 1):
+        try:
+            strategy = strategy_of(method, cohort_size=None)
+            result = strategy.run(grid, rounds, out=tmp_path / "run", checkpoint_every=2, progress=False)
+        except Killed:
+            continue
+    simulated = simulate(method, rounds, cohort_size=None)
+    assert die_in == [None]
+    assert plain(result.history) == plain(simulated.history)
+    assert_same_bits(result, simulated)
+
+
+def test_memories_that_no_server_can_ask_for_are_forgotten(tmp_path):
+    method = recipes.scaffold()
+    strategy = strategy_of(method, cohort_size=None)
+    strategy.run(grid_of(method, tmp_path / "m"), 7, out=tmp_path / "run", checkpoint_every=3, progress=False)
+    versions = sorted(path.name for path in (tmp_path / "m").glob("*/client-000000/round-*"))
+    # In round 7 the oldest checkpoint was that of round 3.
+    assert versions == [f"round-00000{round}.safetensors" for round in (3, 4, 5, 6, 7)]
+
+
+def test_the_folder_is_that_of_any_run(tmp_path):
+    method = recipes.fedlada()
+    grid = grid_of(method)
+    result = strategy_of(method).run(grid, 3, out=tmp_path, progress=False)
+    stored = load_run(tmp_path, small_net())
+    assert [row["round"] for row in stored.history] == [1, 2, 3]
+    for name, tensor in stored.model.state_dict().items():
+        assert torch.equal(tensor, result.model.state_dict()[name])
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["engine"], config["num_clients"], config["rounds"]) == ("flower", 5, 3)
+    with pytest.raises(ValueError, match="holds another run"):
+        strategy_of(method, lr=0.2).run(grid, 3, out=tmp_path, progress=False)
+    strategy_of(method, replies=QUICK).run(grid, 4, out=tmp_path, progress=False)  # another policy is the same run
+
+
+def test_bytes_are_those_that_were_packed():
+    method = recipes.fedlada()
+    result = strategy_of(method).run(grid_of(method), 1, progress=False)
+    vector = 67 * 4 + wire.NPY_HEADER
+    assert (result.history[0]["bytes_down"], result.history[0]["bytes_up"]) == (3 * 3 * vector, 3 * 2 * vector)
+
+
+def test_weights_by_examples():
+    method = recipes.fedlada()
+    real = strategy_of(method, weights="examples").run(grid_of(method), 3, progress=False)
+    assert_same_bits(real, simulate(method, 3, weights="examples"))
+
+
+def test_evaluation_on_the_nodes():
+    method = recipes.fedavg()
+    result = strategy_of(method, eval_clients_every=2).run(grid_of(method), 3, progress=False)
+    assert [("clients_loss" in row) for row in result.history] == [False, True, True]
+    last = result.history[2]
+    assert last["clients_samples"] == len(Y)  # together the nodes hold what the server tests on
+    assert last["clients_accuracy"] == pytest.approx(last["test_accuracy"])
+    assert last["clients_loss"] == pytest.approx(last["test_loss"])
+
+
+def test_the_apps_of_twenty_lines():
+    """`server_app` and `client_app` as Flower calls them."""
+    done = []
+    app = server_app(
+        small_net(),
+        "fedcm",
+        num_clients=5,
+        rounds=2,
+        callbacks=[lambda run, row: done.append(row["round"])],
+        **SETTINGS,
+    )
+    app(grid_of("fedcm"), None)
+    assert done == [1, 2]
+
+
+def test_flowers_own_form():
+    method = recipes.fedlada()
+    seen = []
+
+    def evaluate(round, arrays):
+        seen.append((round, list(arrays)))
+        return MetricRecord({"mine": 1.5})
+
+    first = small_net(seed=3)
+    strategy = MethodStrategy(small_net(), method, num_clients=len(CLIENTS), test=(X, Y), **SETTINGS)
+    result = strategy.start(grid_of(method), ArrayRecord(first.state_dict()), num_rounds=2, evaluate_fn=evaluate)
+    assert seen == [(round, list(first.state_dict())) for round in (1, 2)]
+    assert result.evaluate_metrics_serverapp[2]["test_mine"] == 1.5
+    assert set(result.train_metrics_clientapp) == {1, 2}
+    second = small_net()
+    second.load_state_dict(result.arrays.to_torch_state_dict())
+
+
+def vector_of(model):
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedadam"])
+def test_central_differential_privacy(name):
+    """Flower's wrapper clips what each client changed and puts noise on the mean, before the server's own step."""
+    method = METHODS[name].method()
+    plainly = strategy_of(method).run(grid_of(method), 1, progress=False)
+    cases = {}
+    for norm, noise in ((1e9, 0.0), (1e-3, 0.0), (1e-3, 5.0)):
+        strategy = strategy_of(method)
+        wrapper = DifferentialPrivacyServerSideFixedClipping(strategy, noise, norm, SETTINGS["cohort_size"])
+        cases[norm, noise] = strategy.run(grid_of(method), 1, progress=False, around=wrapper)
+    start = vector_of(small_net())
+    moved = {case: float((vector_of(result.model) - start).norm()) for case, result in cases.items()}
+    # Without noise and with a wide norm it is the method itself, to rounding.
+    torch.testing.assert_close(vector_of(cases[1e9, 0.0].model), vector_of(plainly.model), rtol=1e-5, atol=1e-6)
+    if name != "fedadam":  # whose step is of one length, whatever it is given
+        assert moved[1e-3, 0.0] <= 1e-3 * 1.01 * method.server.lr
+    assert moved[1e-3, 5.0] > moved[1e-3, 0.0]
+
+
+def test_differential_privacy_on_the_nodes():
+    """`LocalDpMod` adds its noise before anything leaves the node; clipping on the nodes works with its wrapper."""
+    method = recipes.fedavg()
+    noisy = grid_of(method, mods=[LocalDpMod(clipping_norm=1e-6, sensitivity=1.0, epsilon=1.0, delta=1e-5)])
+    strategy = strategy_of(method)
+    wrapper = DifferentialPrivacyServerSideFixedClipping(strategy, 0.0, 1e9, SETTINGS["cohort_size"])
+    result = strategy.run(noisy, 1, progress=False, around=wrapper)
+    assert float((vector_of(result.model) - vector_of(small_net())).norm()) > 1.0
+    clipping = grid_of(method, mods=[fixedclipping_mod])
+    strategy = strategy_of(method)
+    wrapper = DifferentialPrivacyClientSideFixedClipping(strategy, 0.0, 1e-3, SETTINGS["cohort_size"])
+    result = strategy.run(clipping, 1, progress=False, around=wrapper)
+    assert float((vector_of(result.model) - vector_of(small_net())).norm()) <= 1.01e-3
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedcm", "fedadam_amended", "localadam", "fedlada"])
+def test_wrappers_are_refused_where_they_would_not_cover_what_is_sent(name):
+    method = METHODS[name].method()
+    strategy = strategy_of(method)
+    wrapper = DifferentialPrivacyServerSideFixedClipping(strategy, 1.0, 1.0, SETTINGS["cohort_size"])
+    with pytest.raises(ValueError, match="know one vector down and one up"):
+        strategy.run(grid_of(method), 1, progress=False, around=wrapper)
+    with pytest.raises(ValueError, match="scale their noise for equal weights"):
+        strategy_of(method, weights="examples").run(grid_of(method), 1, around=wrapper)
