@@ -101,17 +101,18 @@ State = TypeVar("State", Broadcast, Server, Kept, Local, Upload)
 
 def map_tensors(function: Callable[[Tensor], Tensor], state: State) -> State:
     """The same state with `function` applied to each of its tensors."""
+    return replace(state, **{field.name: _mapped(function, getattr(state, field.name)) for field in fields(state)})
 
-    def mapped(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return function(value)
-        if isinstance(value, tuple):
-            return tuple(mapped(item) for item in value)
-        if isinstance(value, dict):
-            return {name: mapped(item) for name, item in value.items()}
-        return value
 
-    return replace(state, **{field.name: mapped(getattr(state, field.name)) for field in fields(state)})
+def _mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    # Not a closure that calls itself: such a cycle would keep the function's vectors until a garbage collection.
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, tuple):
+        return tuple(_mapped(function, item) for item in value)
+    if isinstance(value, dict):
+        return {name: _mapped(function, item) for name, item in value.items()}
+    return value
 
 
 def named_tensors(state: Broadcast | Server | Kept | Local | Upload) -> Iterator[tuple[str, Tensor]]:

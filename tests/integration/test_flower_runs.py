@@ -114,14 +114,11 @@ def test_evaluation_on_the_nodes():
 def test_the_apps_of_twenty_lines():
     """`server_app` and `client_app` as Flower calls them."""
     done = []
-    app = server_app(
-        small_net(),
-        "fedcm",
-        num_clients=5,
-        rounds=2,
-        callbacks=[lambda run, row: done.append(row["round"])],
-        **SETTINGS,
-    )
+
+    def note(_simulation, row):
+        done.append(row["round"])
+
+    app = server_app(small_net(), "fedcm", num_clients=5, rounds=2, callbacks=[note], **SETTINGS)
     app(grid_of("fedcm"), None)
     assert done == [1, 2]
 

@@ -45,7 +45,7 @@ def main(grid, context):
         make_method(context),
         num_clients=NUM_CLIENTS,
         test=samples(),
-        replies=Replies(time_limit=30.0, patience=120.0),
+        replies=Replies(time_limit=context.run_config["time-limit"], patience=240.0),
         **SETTINGS,
     )
     strategy.run(grid, context.run_config["rounds"], out=context.run_config["out"], checkpoint_every=1)

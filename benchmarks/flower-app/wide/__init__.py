@@ -1,0 +1,1 @@
+"""A wide model, for measurements."""
