@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "messages": {"messages", "method", "randomness", *CORE},
     "engines": ENGINES,
     "history": {"method", "state", "report"},
+    "flower": {"flower", "api", "cohorts", "simulation", "observers", "history", "runs", "schedules", *ENGINES},
 }
 """Packages and modules of the lower half; what is not listed here stands on top and may import anything."""
 

@@ -7,6 +7,7 @@ app of your own, draws the cohorts, averages and saves. The weights are those of
 from fedlada.flower.client import client_app
 from fedlada.flower.exchange import Replies, TooFewReplies
 from fedlada.flower.grid import InProcessGrid
-from fedlada.flower.strategy import MethodStrategy, server_app
+from fedlada.flower.server import server_app
+from fedlada.flower.strategy import MethodStrategy
 
 __all__ = ["InProcessGrid", "MethodStrategy", "Replies", "TooFewReplies", "client_app", "server_app"]

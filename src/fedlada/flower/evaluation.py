@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
+from flwr.serverapp.strategy import Result as FlowerResult
 
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
 from fedlada.flower.exchange import CLOCKS, ask, log
-from fedlada.history import Row
+from fedlada.history import Result, Row
 from fedlada.observers import Observer
 from fedlada.simulation import Simulation
 from fedlada.state import Broadcast
@@ -83,3 +84,19 @@ class FlowerEvaluation(Observer):
         model = simulation.engine.model(simulation.server.params)
         measured = self.function(row["round"], ArrayRecord(model.state_dict())) or MetricRecord()
         row.update({f"test_{name}": value for name, value in measured.items()})
+
+
+def as_flower_result(done: Result) -> FlowerResult:
+    """What a run gave, in Flower's form: the model's `state_dict`, and each round's numbers by where they came from."""
+    result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
+    places = {
+        "test_": result.evaluate_metrics_serverapp,
+        "clients_": result.evaluate_metrics_clientapp,
+        "train_": result.train_metrics_clientapp,
+    }
+    for row in done.history:
+        numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+        for prefix, place in places.items():
+            if found := {name: value for name, value in numbers.items() if name.startswith(prefix)}:
+                place[row["round"]] = MetricRecord({**found})
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import uuid
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord
-from flwr.serverapp import Grid, ServerApp
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
@@ -24,7 +25,7 @@ from fedlada.evaluation import Loss, Metric
 from fedlada.flat import trainable
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
-from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation
+from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
 from fedlada.flower.exchange import Replies, log
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.rounds import RemoteRounds
@@ -154,22 +155,13 @@ class MethodStrategy(Strategy):
         if train_config or evaluate_config:
             raise ValueError("nodes are told what the method needs; give them more through the run config")
         if initial_arrays is not None:
+            self.model = copy.deepcopy(self.model)  # what the user gave stays as it is
             self.model.load_state_dict(initial_arrays.to_torch_state_dict())
         if timeout is not None:
             self.replies = replace(self.replies, time_limit=timeout)
         callbacks = [] if evaluate_fn is None else [FlowerEvaluation(evaluate_fn)]
         done = self.run(grid, num_rounds, callbacks=callbacks)
-        result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
-        for row in done.history:
-            numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
-            for prefix, place in (
-                ("test_", result.evaluate_metrics_serverapp),
-                ("clients_", result.evaluate_metrics_clientapp),
-                ("train_", result.train_metrics_clientapp),
-            ):
-                if found := {name: value for name, value in numbers.items() if name.startswith(prefix)}:
-                    place[row["round"]] = MetricRecord({**found})
-        return result
+        return as_flower_result(done)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -260,29 +252,6 @@ class MethodStrategy(Strategy):
             "rounds": rounds,
             "replies": asdict(self.replies),
         }
-
-
-def server_app(
-    model: Model,
-    method: FederatedMethod | str | Callable[[Context], FederatedMethod | str] = "fedlada",
-    *,
-    rounds: int = 100,
-    out: str | Path | None = None,
-    checkpoint_every: int = 10,
-    callbacks: Sequence[Callback] = (),
-    **settings: Any,
-) -> ServerApp:
-    """A `ServerApp` that runs a `MethodStrategy` with these settings."""
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        is_function = callable(method) and not isinstance(method, FederatedMethod)
-        chosen = method(context) if is_function else method  # type: ignore[operator]
-        strategy = MethodStrategy(model, chosen, **settings)  # type: ignore[arg-type]
-        strategy.run(grid, rounds, out=out, checkpoint_every=checkpoint_every, callbacks=callbacks)
-
-    return app
 
 
 def _run_name(out: str | Path | None) -> str:

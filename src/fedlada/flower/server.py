@@ -1,0 +1,38 @@
+"""What runs on the server: a strategy behind Flower's `ServerApp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedlada.api import Model
+from fedlada.flower.strategy import MethodStrategy
+from fedlada.method import FederatedMethod
+from fedlada.observers import Callback
+
+
+def server_app(
+    model: Model,
+    method: FederatedMethod | str | Callable[[Context], FederatedMethod | str] = "fedlada",
+    *,
+    rounds: int = 100,
+    out: str | Path | None = None,
+    checkpoint_every: int = 10,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> ServerApp:
+    """A `ServerApp` that runs a `MethodStrategy` with these settings."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        is_function = callable(method) and not isinstance(method, FederatedMethod)
+        chosen = method(context) if is_function else method  # type: ignore[operator]
+        strategy = MethodStrategy(model, chosen, **settings)  # type: ignore[arg-type]
+        strategy.run(grid, rounds, out=out, checkpoint_every=checkpoint_every, callbacks=callbacks)
+
+    return app
