@@ -26,7 +26,8 @@ demo: $(STAMP) ## compare FedLADA with FedAvg, FedCM and LocalAdam on digits: a 
 		--rounds 80 --target 0.95 --out runs/demo
 
 demo-flower: $(STAMP) ## a real federation with TLS and four nodes, one of them killed; its weights equal the simulation's
-	$(BIN)/python examples/flower-app/run.py --nodes 4 --rounds 6 --kill 2 --time-limit 30 --check
+	rm -rf runs/demo-flower
+	$(BIN)/python examples/flower-app/run.py --nodes 4 --rounds 6 --kill 2 --time-limit 30 --check --out runs/demo-flower
 
 test: $(STAMP) ## run the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10

@@ -85,7 +85,7 @@ def train(federation: Federation, config: dict, kill: int | None) -> int:
     while (running := job.poll() is None) or len(federation.log("run")) > shown:
         text = federation.log("run")
         for line in text[shown : text.rfind("\n") + 1].splitlines():
-            if "fedlada:" in line:
+            if "fedlada:" in line or ": round " in line:
                 print(line, flush=True)
         shown = max(shown, text.rfind("\n") + 1)
         if kill is not None and rounds_done(config["out"]) >= 2:

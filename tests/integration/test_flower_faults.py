@@ -86,6 +86,7 @@ FAULTS = {
     "another format": (field("format", 99), "refused", "take the same version of fedlada"),
     "steps": (field("num-steps", 1, wire.METRICS), "refused", "it says num-steps 1"),
     "data grew": (field("num-examples", 10**6, wire.METRICS), "refused", "did its data change?"),
+    "many lines": (field("run", "x\ny\x1b[2J" + "z" * 10**6), "refused", "of the run x y?[2Jzzz"),
     "not a number": (field("train-loss", 1, wire.METRICS), "refused", "'train-loss' must be of type float"),
 }
 

@@ -21,7 +21,7 @@ from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
 from fedlada.flower import wire
-from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log
+from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
 from fedlada.flower.nodes import Nodes
 from fedlada.history import History
 from fedlada.method import FederatedMethod
@@ -168,8 +168,8 @@ class GridEngine(Engine):
                     self.read(reply, works[client])
                     good[client] = reply
                 except wire.WrongMessage as error:
-                    self.refused[client] = str(error)
-                    log.warning("round %d: client %d is refused: %s", self.plan.round, client, error)
+                    self.refused[client] = one_line(error)
+                    log.warning("round %d: client %d is refused: %s", self.plan.round, client, one_line(error))
             possible = len(works) - len(self.refused)
             needed = possible if self.replies.on_missing == "wait" else min(self.replies.minimum, possible)
             if len(good) >= needed or time.monotonic() - start >= self.replies.patience:

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
-from fedlada.flower.exchange import CLOCKS, ask, log
+from fedlada.flower.exchange import CLOCKS, ask, log, one_line
 from fedlada.history import Result, Row
 from fedlada.observers import Observer
 from fedlada.simulation import Simulation
@@ -63,7 +63,7 @@ def _mean(replies: dict[int, Message]) -> dict[str, float | int]:
             if num_examples < 1:
                 raise wire.WrongMessage(f"it evaluated on {num_examples} samples")
         except wire.WrongMessage as error:
-            log.warning("client %d could not evaluate: %s", client, error)
+            log.warning("client %d could not evaluate: %s", client, one_line(error))
             continue
         total += num_examples
         for name, value in values.items():

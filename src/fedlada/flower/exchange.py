@@ -16,6 +16,7 @@ log = logging.getLogger("fedlada.flower")
 
 UNAVAILABLE = {3: "its message has expired", 4: "its answer has expired", 5: "its node does not respond any more"}
 """Flower's error codes for a message or a node that is not there (any more): nothing is wrong with the app."""
+LONGEST_LINE = 500
 CLOCKS = 60.0
 """Seconds by which clocks may differ: messages are valid for so much longer than they are awaited."""
 
@@ -107,7 +108,14 @@ def in_short(error: Error) -> str:
     if error.code in UNAVAILABLE:
         return UNAVAILABLE[error.code]
     lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason was given"
+    return one_line(lines[-1]) if lines else "no reason was given"
+
+
+def one_line(text: object) -> str:
+    """What a node said, for the log: it may have sent anything."""
+    line = " ".join(str(text).split())
+    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."
 
 
 def in_words(clients: Sequence[int]) -> str:

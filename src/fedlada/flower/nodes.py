@@ -10,12 +10,12 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, in_short, log, pauses, pull, push
+from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, in_short, log, one_line, pauses, pull, push
 
 SPEAK_EVERY = 30.0
 """Seconds between two lines about who is still waited for."""
 ASK_AGAIN = 60.0
-"""Seconds after which a node that did not say who it is, or could not take part, is asked again."""
+"""Seconds after which a node that could not take part is asked again; one that says nothing, after the time limit."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Node:
 class Nodes:
     """The clients that are there now. New nodes are asked who they are; a round never waits for a newcomer."""
 
-    def __init__(self, grid: Grid, method: str, num_params: int, num_clients: int) -> None:
+    def __init__(self, grid: Grid, method: str, num_params: int, num_clients: int, time_limit: float) -> None:
         self.grid = grid
+        self.time_limit = time_limit
         self.method = method
         self.num_params = num_params
         self.num_clients = num_clients
@@ -52,7 +53,7 @@ class Nodes:
         resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < ASK_AGAIN}
         known = {node.node_id for node in self.present.values()} | resting | set(self._asked.values())
         hello = {
-            node_id: Message(RecordDict(), dst_node_id=node_id, message_type=MessageType.QUERY, ttl=ASK_AGAIN)
+            node_id: Message(RecordDict(), dst_node_id=node_id, message_type=MessageType.QUERY, ttl=self.time_limit)
             for node_id in sorted(here - known)
         }
         if hello:
@@ -85,9 +86,10 @@ class Nodes:
         try:
             hello = self._checked(reply)
         except wire.WrongMessage as error:
-            if self._refused.get(node_id, ("", 0.0))[0] != str(error):
-                log.warning("node %d cannot take part: %s", node_id, error)
-            self._refused[node_id] = (str(error), time.monotonic())
+            why = one_line(error)
+            if self._refused.get(node_id, ("", 0.0))[0] != why:
+                log.warning("node %d cannot take part: %s", node_id, why)
+            self._refused[node_id] = (why, time.monotonic())
             return
         self._refused.pop(node_id, None)
         self.present[hello.client] = Node(node_id, hello.num_examples)

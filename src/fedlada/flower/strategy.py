@@ -26,7 +26,7 @@ from fedlada.flat import trainable
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
-from fedlada.flower.exchange import Replies, log
+from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.history import Result
@@ -214,7 +214,8 @@ class MethodStrategy(Strategy):
             dtype=self.dtype,
         )
         num_params = engine.initial_params().numel()
-        nodes = Nodes(grid, wire.fingerprint(self.method), num_params, self.num_clients)
+        limit = self.replies.time_limit + CLOCKS
+        nodes = Nodes(grid, wire.fingerprint(self.method), num_params, self.num_clients, limit)
         rounds = RemoteRounds(
             num_clients=self.num_clients,
             cohorts=self.cohorts,
