@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("name", ["fedlada", "scaffold", "fedadam"])
 def test_a_server_killed_anywhere_goes_on_to_the_same_bits(name, tmp_path):
     """Killed in the middle of each round in turn, with a checkpoint every second round: memories go back with it."""
-    method, rounds = METHODS[name].method(), 5
+    method, rounds, out = METHODS[name].method(), 5, tmp_path / "run"
     grid = grid_of(method, tmp_path / "memory")
     at = iter(range(1, rounds + 1))
     die_in = [next(at)]
@@ -47,6 +48,7 @@ def test_a_server_killed_anywhere_goes_on_to_the_same_bits(name, tmp_path):
         header = asked.content.config_records.get(wire.HEADER, {})
         if asked.metadata.message_type == "train" and header["round"] == die_in[0] and who > 1:
             die_in[0] = next(at, None)  # after some clients have trained, and have written their new memories
+            shutil.copytree(out, tmp_path / "at-the-kill")
             raise Killed
         return [reply]
 
@@ -55,9 +57,11 @@ def test_a_server_killed_anywhere_goes_on_to_the_same_bits(name, tmp_path):
     for _ in range(rounds + 1):
         try:
             strategy = strategy_of(method, cohort_size=None)
-            result = strategy.run(grid, rounds, out=tmp_path / "run", checkpoint_every=2, progress=False)
+            result = strategy.run(grid, rounds, out=out, checkpoint_every=2, progress=False)
         except Killed:
-            continue
+            # An error is no kill: on its way out the run has saved itself. Back to what a dead process leaves.
+            shutil.rmtree(out)
+            shutil.move(tmp_path / "at-the-kill", out)
     simulated = simulate(method, rounds, cohort_size=None)
     assert die_in == [None]
     assert plain(result.history) == plain(simulated.history)
