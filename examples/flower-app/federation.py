@@ -96,17 +96,6 @@ class Federation:
             "--port", free_port(), "--node-config", config, *options,
         )  # fmt: skip
 
-    def restart_node(self, client: int, seconds: float = 150) -> None:
-        """Start a node that was killed. The SuperLink lets it in when it has missed its heartbeats, after a minute."""
-        name, said = f"node-{client}", len(self.log(f"node-{client}"))
-
-        def is_in() -> bool:
-            if name not in self.processes or self.processes[name].poll() is not None:
-                self.start_node(client)
-            return "SuperNode ID" in self.log(name)[said:]
-
-        wait_until(is_in, seconds, f"{name} is not let in again")
-
     def run(self, name: str = "run", **config: Any) -> subprocess.Popen[bytes]:
         """Start a run of the app; its progress goes to the log of that name."""
         values = " ".join(f"{key.replace('_', '-')}={_toml(value)}" for key, value in config.items())
@@ -124,6 +113,14 @@ class Federation:
         """End a process and all that it started, at once."""
         process = self.processes.pop(name)
         kill_group(process)
+
+    def stop(self, name: str, seconds: float = 30) -> None:
+        """Ask a process to end and wait for it: a node says good-bye, and can come back at once."""
+        process = self.processes[name]
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+        self.kill(name)
 
     def log(self, name: str) -> str:
         """What a process has said so far."""

@@ -74,6 +74,15 @@ def test_methods_import_torch_alone():
             assert {name.split(".")[0] for name in imports(path)} <= allowed, path
 
 
+def test_flower_is_imported_by_its_public_modules_and_in_one_place():
+    """The rest of it moves between versions; who a process is can be told through no other."""
+    public = {"flwr.app", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.clientapp"}
+    for path, part in modules():
+        used = {name for name in imports(path) if name.split(".")[0] == "flwr"}
+        assert not used or part == "flower", path
+        assert used <= public | ({"flwr.supercore.task_identity"} if path.name == "grid.py" else set()), path
+
+
 def test_every_part_of_the_lower_half_exists():
     assert set(MAY_IMPORT) <= {part for _, part in modules()}
 
