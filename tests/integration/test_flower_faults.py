@@ -109,6 +109,22 @@ def test_a_faulty_client_is_left_out_of_its_round_alone(name, tmp_path, caplog):
     assert_same_bits(real, replayed(real.history, METHOD))
 
 
+def test_an_app_that_raises_an_error_is_not_asked_again_in_its_round(caplog):
+    calls = []
+
+    def load_badly(context):
+        calls.extend([1] if context.node_config["partition-id"] == 1 else [])
+        if calls == [1, 1, 1] and context.node_config["partition-id"] == 1:  # the greeting, round 1, round 2
+            raise RuntimeError("the disk is on fire")
+        return load(context)
+
+    grid = InProcessGrid(client_app(small_net(), load_badly, method="fedavg"), 5)
+    strategy = strategy_of("fedavg", replies=replace(QUICK, on_missing="wait"), cohort_size=None)
+    real = strategy.run(grid, 3, progress=False)
+    assert [row["refused"] for row in real.history] == [[], [1], []]
+    assert "client 1 is refused: its app raised an error: the disk is on fire" in caplog.text
+
+
 def test_an_answer_that_comes_twice_counts_once(tmp_path, caplog, healthy):
     twice = in_round(3, healthy.history[2]["clients"][0], lambda reply: [reply, reply])
     real = strategy_of(METHOD).run(grid_of(METHOD, tmp_path, twice), ROUNDS, progress=False)

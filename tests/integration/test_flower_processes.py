@@ -61,8 +61,10 @@ def run_with_kills(federation: Federation, out: Path, time_limit: float) -> None
     config = {"method": "scaffold", "rounds": 3, "out": out, "time_limit": time_limit}
     federation.run("killed", **config)
     wait_until(lambda: rounds_done(out) >= 1, LIMIT, "no first round")
-    os.kill(holder_of(out / ".lock"), signal.SIGKILL)
-    finish(federation, "killed")
+    server = holder_of(out / ".lock")
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: not lives(server), LIMIT, "the server lives")
+    federation.kill("killed")  # what shows its progress; the SuperLink itself takes a while to notice
     federation.stop("node-1")
     federation.start_node(1)
     federation.run("resumed", **config)

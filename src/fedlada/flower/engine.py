@@ -29,6 +29,9 @@ from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
 from fedlada.state import Broadcast, Kept
 
+ASK_AGAIN = 2.0
+"""Seconds before those who are missing are asked again."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -163,8 +166,8 @@ class GridEngine(Engine):
             replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here},
                           self.replies.time_limit)  # fmt: skip
             for client, reply in sorted(replies.items()):
-                self.bytes_up += wire.packed_bytes(reply.content)
                 try:
+                    self.bytes_up += wire.packed_bytes(wire.content_of(reply))
                     self.read(reply, works[client])
                     good[client] = reply
                 except wire.WrongMessage as error:
@@ -176,6 +179,7 @@ class GridEngine(Engine):
                 return dict(sorted(good.items()))
             missing = [client for client in works if client not in {*good, *self.refused}]
             log.warning("round %d: %s asked again", self.plan.round, in_words(missing))
+            time.sleep(min(ASK_AGAIN, self.replies.time_limit))
             self.nodes.wait_for(missing, 1, self.replies.patience)
 
     def _message(self, client: int, content: RecordDict) -> Message:

@@ -84,13 +84,16 @@ def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
 
 
 def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[int, Message]:
-    """Each client's first answer, of those that came in time; who did not answer is named in the log."""
+    """Each client's first answer, of those that came in time; who did not answer is named in the log.
+
+    An app that raised an error has answered, with that error.
+    """
     end = time.monotonic() + time_limit
     asked = push(grid, messages)
     replies: dict[int, Message] = {}
     for pause in pauses():
         for client, reply in pull(grid, asked):
-            if reply.has_error():
+            if reply.has_error() and reply.error.code in UNAVAILABLE:
                 log.warning("client %d did not answer: %s", client, in_short(reply.error))
             else:
                 replies[client] = reply

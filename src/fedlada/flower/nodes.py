@@ -10,7 +10,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, in_short, log, one_line, pauses, pull, push
+from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, log, one_line, pauses, pull, push
 
 SPEAK_EVERY = 30.0
 """Seconds between two lines about who is still waited for."""
@@ -97,8 +97,6 @@ class Nodes:
         log.info("client %d is here (node %d) with %d samples", hello.client, node_id, hello.num_examples)
 
     def _checked(self, reply: Message) -> wire.Hello:
-        if reply.has_error():
-            raise wire.WrongMessage(in_short(reply.error))
         hello = wire.read_header(reply, wire.Hello)
         if hello.refused:
             raise wire.WrongMessage(hello.refused)

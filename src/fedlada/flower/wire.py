@@ -16,6 +16,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedlada.data.batches import LocalWork
+from fedlada.flower.exchange import in_short
 from fedlada.method import FederatedMethod
 from fedlada.runs.folder import describe_part
 from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
@@ -145,9 +146,16 @@ def header_record(header: Task | Done | Hello) -> ConfigRecord:
     return ConfigRecord({"format": FORMAT, **{one.name: getattr(header, one.name) for one in fields(header)}})
 
 
+def content_of(message: Message) -> RecordDict:
+    """The content of a reply, or why there is none."""
+    if message.has_error():
+        raise WrongMessage(f"its app raised an error: {in_short(message.error)}")
+    return message.content
+
+
 def read_header(message: Message, kind: type[Header]) -> Header:
     """The header of a message, every field of its type."""
-    record = message.content.config_records.get(HEADER)
+    record = content_of(message).config_records.get(HEADER)
     if record is None:
         raise WrongMessage(f"it has no record {HEADER!r}")
     version = record.get("format")
