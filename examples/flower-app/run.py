@@ -105,6 +105,8 @@ def train(federation: Federation, config: dict, kill: int | None) -> int:
 
 def kill_in_mid_round(federation: Federation, client: int, job: subprocess.Popen[bytes]) -> None:
     """Kill a node while it works on a message."""
+    # What it did for the last round may still be on its way out.
+    wait_until(lambda: not is_training(federation, client), 90, "the node does not end its work")
     wait_until(lambda: is_training(federation, client) or job.poll() is not None, 90, "the node gets no work")
     federation.kill(f"node-{client}")
     print(f"killed the node of client {client} while it trained", flush=True)

@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flower-app"), str(APP)]
 from blobs import apps  # noqa: E402
 from certificates import make_certificates  # noqa: E402
 from federation import Federation, descendants, wait_until  # noqa: E402
-from run import is_training, rounds_done  # noqa: E402
+from run import kill_in_mid_round, rounds_done  # noqa: E402
 
 LIMIT = 400
 STRANGERS = {
@@ -69,8 +69,7 @@ def run_with_kills(federation: Federation, out: Path, time_limit: float) -> None
     federation.start_node(1)
     federation.run("resumed", **config)
     wait_until(lambda: rounds_done(out) >= 2, LIMIT, "no second round")
-    wait_until(lambda: is_training(federation, 0), LIMIT, "no work for the node")
-    federation.kill("node-0")
+    kill_in_mid_round(federation, 0, federation.processes["resumed"])
     finish(federation, "resumed")
 
 
