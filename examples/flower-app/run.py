@@ -120,8 +120,13 @@ def rounds_done(out: Path) -> int:
 def is_training(federation: Federation, client: int) -> bool:
     """Whether a node has a process that works on a message now."""
     group = federation.processes[f"node-{client}"].pid
-    shown = subprocess.run(["ps", "-eo", "pgid,args"], capture_output=True, text=True, check=True).stdout
-    return any(line.split()[0] == str(group) and "flwr-clientapp" in line for line in shown.splitlines())
+    shown = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    processes = [line.split(maxsplit=2) for line in shown.splitlines()]
+    # Those that have ended may stay in the list for a while, as zombies.
+    return any(
+        pgid == str(group) and not state.startswith("Z") and "flwr-clientapp" in command
+        for pgid, state, command in processes
+    )
 
 
 def check(config: dict) -> int:
