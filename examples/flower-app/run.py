@@ -104,12 +104,10 @@ def train(federation: Federation, config: dict, kill: int | None) -> int:
 
 
 def kill_in_mid_round(federation: Federation, client: int, job: subprocess.Popen[bytes]) -> None:
-    """Kill a node while it works on a message."""
-    # What it did for the last round may still be on its way out.
-    wait_until(lambda: not is_training(federation, client), 90, "the node does not end its work")
-    wait_until(lambda: is_training(federation, client) or job.poll() is not None, 90, "the node gets no work")
+    """Kill a node as soon as it is at work."""
+    wait_until(lambda: bool(at_work(federation, client)) or job.poll() is not None, 90, "the node has no work")
     federation.kill(f"node-{client}")
-    print(f"killed the node of client {client} while it trained", flush=True)
+    print(f"killed the node of client {client} at its work", flush=True)
 
 
 def rounds_done(out: Path) -> int:
@@ -117,16 +115,12 @@ def rounds_done(out: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def is_training(federation: Federation, client: int) -> bool:
-    """Whether a node has a process that works on a message now."""
-    group = federation.processes[f"node-{client}"].pid
-    shown = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+def at_work(federation: Federation, client: int) -> set[str]:
+    """The processes of a node that work on messages now."""
+    group = str(federation.processes[f"node-{client}"].pid)
+    shown = subprocess.run(["ps", "-eo", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
     processes = [line.split(maxsplit=2) for line in shown.splitlines()]
-    # Those that have ended may stay in the list for a while, as zombies.
-    return any(
-        pgid == str(group) and not state.startswith("Z") and "flwr-clientapp" in command
-        for pgid, state, command in processes
-    )
+    return {pid for pid, pgid, command in processes if pgid == group and "flwr-clientapp" in command}
 
 
 def check(config: dict) -> int:
