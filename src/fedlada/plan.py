@@ -69,6 +69,10 @@ class Rounds(Protocol):
     """What a simulation asks of its plan."""
 
     @property
+    def seed(self) -> int:
+        """What fixes everything that is random."""
+
+    @property
     def is_fixed(self) -> bool:
         """Whether rounds can be drawn ahead."""
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import (
 )
 
 from fedlada import load_run, recipes
-from fedlada.flower import MethodStrategy, server_app, wire
+from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -95,8 +95,43 @@ def test_the_folder_is_that_of_any_run(tmp_path):
 def test_bytes_are_those_that_were_packed():
     method = recipes.fedlada()
     result = strategy_of(method).run(grid_of(method), 1, progress=False)
-    vector = 67 * 4 + wire.NPY_HEADER
-    assert (result.history[0]["bytes_down"], result.history[0]["bytes_up"]) == (3 * 3 * vector, 3 * 2 * vector)
+    vector, row = 67 * 4, result.history[0]
+    assert (row["bytes_down"], row["bytes_up"]) == (3 * 3 * vector, 3 * 2 * vector)
+    assert row["bytes_by_vector"]["down/(envelope)"] == 3 * 3 * wire.NPY_HEADER
+    assert all(sizes == [3 * (vector + 128), 2 * (vector + 128)] for sizes in row["bytes_by_client"].values())
+
+
+@pytest.mark.parametrize("name", ["fedlada", "scaffold"])
+def test_codes_are_those_of_the_simulation(name, tmp_path):
+    """Second moments in some rounds alone, and residuals on the nodes' disks: the same bits and the same bytes."""
+    method = METHODS[name].method()
+    codes = "int8:direction=int4:delta=top0.3:control_change=top0.5:v=log8+every2"
+    real = strategy_of(method, messages=codes).run(grid_of(method), 5, progress=False, out=tmp_path / "run")
+    simulated = simulate(method, 5, messages=codes)
+    assert_same_bits(real, simulated)
+    for row, other in zip(real.history, simulated.history, strict=True):
+        for path, size in other["bytes_by_vector"].items():
+            if "(envelope)" not in path and path != "down/v":  # nodes are always sent it
+                assert row["bytes_by_vector"][path] == size, path
+    again = strategy_of(method, messages=codes).run(grid_of(method), 5, progress=False)
+    assert_same_bits(again, simulated)
+
+
+def test_a_damaged_message_in_codes_is_refused():
+    method = recipes.fedlada()
+
+    def damage(_who, asked, reply):
+        if asked.metadata.message_type == "train":
+            record = reply.content[wire.VECTORS]
+            data = record["message"].numpy().copy()
+            data[len(data) // 2] ^= 1
+            record["message"] = Array(data)
+        return [reply]
+
+    grid = grid_of(method)
+    grid.fault = damage
+    with pytest.raises(TooFewReplies, match="checksum differs"):
+        strategy_of(method, messages="lean", replies=QUICK).run(grid, 1, progress=False)
 
 
 def test_weights_by_examples():

@@ -18,10 +18,12 @@ from fedlada.engines.sequential import SequentialEngine
 from fedlada.evaluation import Loss
 from fedlada.flat import trainable
 from fedlada.flower import wire
+from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
+from fedlada.messages import Exchange, MessageError
 from fedlada.method import FederatedMethod
 from fedlada.plan import RoundPlan, assign
-from fedlada.state import Broadcast
+from fedlada.state import Broadcast, named_tensors
 
 LoadData = Callable[[Context], Any]
 MethodOf = FederatedMethod | str | Callable[[Context], FederatedMethod | str]
@@ -114,7 +116,7 @@ class _Node:
         task = wire.read_header(message, wire.Task)
         try:
             return self._train(task, message, context)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MessageError) as error:
             return self._refusal(task, error)
 
     def evaluate(self, message: Message, context: Context) -> RecordDict:
@@ -144,9 +146,11 @@ class _Node:
         if (method := wire.fingerprint(engine.method)) != task.method:
             raise wire.WrongMessage(f"the server runs {task.method}, and this node has {method}: install the same app")
         params = engine.initial_params()
-        broadcast = wire.unpack(wire.vectors_of(message), engine.method.init(params).broadcast)
+        exchange = Exchange(task.messages, engine.method, int(task.seed))
+        coding, fresh = Coding(exchange), engine.method.init(params).broadcast
+        broadcast, _ = coding.unpack(wire.vectors_of(message), fresh, task.round)
         memories = Memories(self._memory(context), task.run, task.client)
-        kept = memories.load(task.memory, engine.method.init_kept(params))
+        kept = memories.load(task.memory, exchange.init_kept(params))
         num_samples = len(engine.samples)
         work = assign(
             np.arange(num_samples),
@@ -157,14 +161,20 @@ class _Node:
             num_steps=task.work.num_steps(num_samples),
         )
         plan = RoundPlan(task.round, task.lr, (work,), (), ())
-        (answer,) = engine.answers(broadcast, plan, {task.client: kept})
+        (answer,) = engine.answers(broadcast, plan, {task.client: exchange.of_method(kept)})
         if not answer.is_finite:
             raise Diverged(f"its update of round {task.round} is NaN or infinite")
-        if engine.method.keeps_memory:
-            memories.save(task.round, answer.kept, oldest=task.oldest_memory)
+        wanted, new = answer.upload, answer.kept
+        if exchange.remembered:
+            wanted = exchange.with_rest(wanted, kept)
+        packed = coding.pack(wanted, task.round, task.client)
+        if exchange.remembered:
+            new = exchange.rest(wanted, packed.received, new)
+        if any(named_tensors(new)):
+            memories.save(task.round, new, oldest=task.oldest_memory)
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client),
-            wire.sent_upload(answer.upload, broadcast, task.answer),
+            packed.record if task.answer == "delta" else wire.sent_upload(answer.upload, broadcast, task.answer),
             {"num-examples": num_samples, "num-steps": work.num_steps, "train-loss": answer.train_loss},
         )
 

@@ -17,17 +17,20 @@ from fedlada.data.batches import LocalWork
 from fedlada.data.samples import Samples
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import Engine
+from fedlada.engines.post import Post
 from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
 from fedlada.evaluation import Loss, Metric, evaluate
 from fedlada.flat import FlatModel, model_with
 from fedlada.flower import wire
+from fedlada.flower.coding import Coding
 from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
 from fedlada.flower.nodes import Nodes
 from fedlada.history import History
+from fedlada.messages.ledger import ENVELOPE
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept
+from fedlada.state import Broadcast, Kept, Upload, named_tensors
 
 ASK_AGAIN = 2.0
 """Seconds before those who are missing are asked again."""
@@ -124,10 +127,12 @@ class GridEngine(Engine):
     def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
         raise NotImplementedError("a cohort of real nodes answers as a whole: see run_cohort")
 
-    def run_cohort(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> CohortResult:
-        self.broadcast, self.plan = broadcast, plan
+    def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
+        self.broadcast, self.plan, self.ledger = broadcast, post.plan, post.ledger
+        plan = post.plan
+        self.coding = Coding(post.exchange)
+        self.packed = self.coding.pack(broadcast, plan.round)
         self.versions.read(self.history())
-        self.bytes_down = self.bytes_up = 0
         self.refused: dict[int, str] = {}
         self.diverged = False
         good = self._collect({work.client: work for work in plan.assignments}) if plan.assignments else {}
@@ -138,26 +143,24 @@ class GridEngine(Engine):
             raise TooFewReplies(
                 f"round {plan.round} has {len(good)} usable answers and needs {self.replies.minimum}{reasons}"
             )
-        self.result = Tally().result(None, self.method, broadcast, plan)
+        self.result = Tally().result(None, self.ledger, self.packed.received)
         if good:
             arrays, _ = self.asking.aggregate_train(plan.round, list(good.values()))
             if arrays is None:
                 raise TooFewReplies(f"round {plan.round}: the wrapper around the strategy gave no mean")
             mean = wire.received_upload(arrays, broadcast, self.like_upload, self.settings.answer)
-            self.result = replace(self.result, mean=mean)
+            self.result = replace(self.result, mean=post.completed(mean, broadcast))
         return replace(
             self.result,
             kept={},  # memories stay on their nodes
             refused=tuple(sorted(self.refused)),
             lost=lost,
-            bytes_down=self.bytes_down,
-            bytes_up=self.bytes_up,
         )
 
     def _collect(self, works: Mapping[int, Assignment]) -> dict[int, Message]:
         """The usable answers in the order of the clients; asks again as long as the policy has it."""
         start = time.monotonic()
-        made = list(self.asking.configure_train(self.plan.round, wire.pack(self.broadcast), ConfigRecord(), self.grid))
+        made = list(self.asking.configure_train(self.plan.round, self.packed.record, ConfigRecord(), self.grid))
         contents = {work.client: message.content for work, message in zip(works.values(), made, strict=True)}
         good: dict[int, Message] = {}
         while True:
@@ -166,13 +169,14 @@ class GridEngine(Engine):
             replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here},
                           self.replies.time_limit)  # fmt: skip
             for client, reply in sorted(replies.items()):
+                sizes: dict[str, int] = {}
                 try:
-                    self.bytes_up += wire.packed_bytes(wire.content_of(reply))
-                    self.read(reply, works[client])
+                    sizes = self.read(reply, works[client])[1]
                     good[client] = reply
                 except wire.WrongMessage as error:
                     self.refused[client] = one_line(error)
                     log.warning("round %d: client %d is refused: %s", self.plan.round, client, one_line(error))
+                self._count(client, "up", sizes, reply)
             possible = len(works) - len(self.refused)
             needed = possible if self.replies.on_missing == "wait" else min(self.replies.minimum, possible)
             if len(good) >= needed or time.monotonic() - start >= self.replies.patience:
@@ -183,17 +187,25 @@ class GridEngine(Engine):
             self.nodes.wait_for(missing, 1, self.replies.patience)
 
     def _message(self, client: int, content: RecordDict) -> Message:
-        self.bytes_down += wire.packed_bytes(content)
         node_id = self.nodes.present[client].node_id
         group = str(self.plan.round)
         ttl = self.replies.time_limit + CLOCKS
-        return Message(content, dst_node_id=node_id, message_type=MessageType.TRAIN, group_id=group, ttl=ttl)
+        message = Message(content, dst_node_id=node_id, message_type=MessageType.TRAIN, group_id=group, ttl=ttl)
+        self._count(client, "down", self.packed.sizes, message)
+        return message
+
+    def _count(self, client: int, direction: str, sizes: Mapping[str, int], message: Message) -> None:
+        """A message into the ledger: its vectors, and what is around them; one that cannot be read is all around."""
+        for path, size in sizes.items():
+            self.ledger.add(client, path, size)
+        whole = wire.packed_bytes(message.content) if message.has_content() else 0
+        self.ledger.add(client, f"{direction}/{ENVELOPE}", whole - sum(sizes.values()))
 
     def task(self, client: int) -> wire.Task:
         """What a client is asked in this round."""
         work, round = self.settings.work, self.plan.round
         memory = oldest = 0
-        if self.method.keeps_memory:
+        if any(named_tensors(self.coding.exchange.init_kept(torch.ones(1)))):
             memory = oldest = self.versions.of(client, round - 1)
             if (checkpoint := self.oldest_checkpoint()) is not None:
                 oldest = self.versions.of(client, checkpoint)
@@ -209,11 +221,12 @@ class GridEngine(Engine):
             steps=work.steps or 0,
             memory=memory,
             oldest_memory=oldest,
+            messages=self.coding.exchange.messages.text,
             answer=self.settings.answer,
         )
 
-    def read(self, reply: Message, work: Assignment) -> Answer:
-        """A client's answer, checked against what it was asked."""
+    def read(self, reply: Message, work: Assignment) -> tuple[Answer, dict[str, int]]:
+        """A client's answer, checked against what it was asked, and what its vectors weighed."""
         done = wire.read_header(reply, wire.Done)
         if done.status != "done":
             self.diverged = self.diverged or done.status == "diverged"
@@ -228,21 +241,25 @@ class GridEngine(Engine):
             if (said := wire.metric(reply, name, int)) != value:
                 raise wire.WrongMessage(f"it says {name} {said}, and {value} was agreed: did its data change?")
         try:
-            upload = wire.received_upload(
-                wire.vectors_of(reply), self.broadcast, self.like_upload, self.settings.answer
-            )
+            upload, sizes = self._upload(wire.vectors_of(reply))
         except wire.NotFinite:
             self.diverged = True
             raise
-        return answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float))
+        return answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float)), sizes
+
+    def _upload(self, record: ArrayRecord) -> tuple[Upload, dict[str, int]]:
+        if self.settings.answer == "delta":
+            return self.coding.unpack(record, self.like_upload, self.plan.round)
+        upload = wire.received_upload(record, self.broadcast, self.like_upload, self.settings.answer)
+        return upload, {"up/params": upload.delta.numel() * upload.delta.element_size()}
 
     def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """The mean of the answers in the order of the clients, whatever order they came in."""
         works = {work.client: work for work in self.plan.assignments}
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
         tally = Tally()
-        mean = tally.mean(self.read(reply, works[wire.read_header(reply, wire.Done).client]) for reply in ordered)
+        mean = tally.mean(self.read(reply, works[wire.read_header(reply, wire.Done).client])[0] for reply in ordered)
         assert mean is not None
-        self.result = tally.result(mean, self.method, self.broadcast, self.plan)
+        self.result = tally.result(mean, self.ledger, self.packed.received)
         metrics = MetricRecord({"train-loss": self.result.train_loss, "num-clients": len(self.result.accepted)})
         return wire.sent_upload(mean, self.broadcast, self.settings.answer), metrics

@@ -44,7 +44,9 @@ class ClientEvaluation(Observer):
             )
             for client, node in sorted(engine.nodes.present.items())
         }
-        row["bytes_down"] += sum(wire.packed_bytes(message.content) for message in messages.values())
+        sent = sum(wire.packed_bytes(message.content) for message in messages.values())
+        row["bytes_down"] += sent
+        row["bytes_by_vector"]["down/(evaluation)"] = sent
         replies = ask(engine.grid, messages, engine.replies.time_limit)
         row.update(_mean({client: replies[client] for client in sorted(replies)}))
 

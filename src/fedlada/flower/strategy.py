@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedlada.api import Model, resolve_cohorts, resolve_device, resolve_method, resolve_model
+from fedlada.api import Model, resolve_cohorts, resolve_device, resolve_messages, resolve_method, resolve_model
 from fedlada.cohorts import Cohorts
 from fedlada.data.batches import LocalWork
 from fedlada.data.samples import as_samples
@@ -43,7 +43,8 @@ class MethodStrategy(Strategy):
 
     Args:
         model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
-            metrics, eval_every, seed, device, dtype: as in `fedlada.simulate`; `device` is where the server evaluates.
+            metrics, eval_every, messages, seed, device, dtype: as in `fedlada.simulate`; `device` is where the server
+            evaluates.
         num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
         replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
@@ -70,6 +71,7 @@ class MethodStrategy(Strategy):
         metrics: Mapping[str, Metric] | None = None,
         eval_every: int = 1,
         eval_clients_every: int | None = None,
+        messages: str = "float32",
         seed: int = 0,
         device: str | torch.device = "auto",
         dtype: torch.dtype | None = None,
@@ -82,6 +84,7 @@ class MethodStrategy(Strategy):
         self.seed = whole_number("seed", seed)
         self.model = resolve_model(model, self.seed, dtype)
         self.method = resolve_method(method)
+        self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
         self.work = LocalWork(batch_size=batch_size, epochs=local_epochs or 1, steps=local_steps)
@@ -119,6 +122,8 @@ class MethodStrategy(Strategy):
             around: one of Flower's wrappers around this strategy (differential privacy): it sees each client's
                 parameters and their mean. For methods that send one vector each way.
         """
+        if around is not None and self.messages != "float32":
+            raise ValueError("Flower's wrappers look at the vectors themselves: take messages='float32' with them")
         if around is not None and self.weights != "uniform":
             raise ValueError("Flower's wrappers scale their noise for equal weights: take weights='uniform' with them")
         _speak()
@@ -226,7 +231,9 @@ class MethodStrategy(Strategy):
             nodes=nodes,
             replies=self.replies,
         )
-        simulation = Simulation(engine, rounds, self.test, metrics=self.metrics, eval_every=self.eval_every)
+        simulation = Simulation(
+            engine, rounds, self.test, metrics=self.metrics, eval_every=self.eval_every, messages=self.messages
+        )
         engine.connect(grid, nodes, around or self, lambda: simulation.history)
         self.engine = engine
         return simulation, engine, nodes
@@ -247,6 +254,7 @@ class MethodStrategy(Strategy):
             "weights": self.weights,
             "examples": [nodes.num_examples[client] for client in range(self.num_clients)] if by_examples else None,
             "answer": engine.settings.answer,
+            "messages": self.messages,
             "seed": self.seed,
             "eval_every": self.eval_every,
             "eval_clients_every": self.eval_clients_every,

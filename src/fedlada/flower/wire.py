@@ -106,6 +106,8 @@ class Task:
     """The round in which the memory to start from was made; 0 is a fresh one."""
     oldest_memory: int
     """The oldest version that a server resumed from one of its checkpoints would name: older ones can go."""
+    messages: str = "float32"
+    """The codes in which vectors travel, both ways."""
     answer: str = "delta"
     """What to send back: the upload, or ("params") the parameters that it leads to, as Flower's wrappers expect."""
 

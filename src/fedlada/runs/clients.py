@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlada.data.samples import ArraySamples
+from fedlada.plan import Plan
 from fedlada.runs.files import write_json
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def read_clients(folder: Path) -> list[list[int]] | None:
 
 def count_labels(simulation: Simulation) -> list[list[int]] | None:
     """counts[client][class] of a simulation's training data."""
-    if not isinstance(simulation.train, ArraySamples):
-        return None  # a dataset would have to be read whole
+    if not isinstance(simulation.train, ArraySamples) or not isinstance(simulation.plan, Plan):
+        return None  # a dataset would have to be read whole, and real nodes keep theirs
     labels = simulation.train.labels()
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.min() < 0:
         return None

@@ -1,0 +1,72 @@
+"""A message's vectors in their codes: plain ones are Flower's own arrays, others one array of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from fedlada.flower import wire
+from fedlada.messages import Exchange, MessageError, from_bytes, to_bytes
+from fedlada.messages.codec import Encoded
+from fedlada.messages.spec import paths
+from fedlada.state import Broadcast, Upload, named_tensors
+
+CODED = "message"
+
+State = TypeVar("State", Broadcast, Upload)
+
+
+@dataclass(frozen=True)
+class Packed(Generic[State]):
+    """What is sent, what each of its vectors weighs, and what the receiver has then."""
+
+    record: ArrayRecord
+    sizes: dict[str, int]
+    received: State
+
+
+class Coding:
+    """One run's codes on Flower's records; every message names its round, its method and its codes."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.is_plain = exchange.messages.text == "float32"
+
+    def pack(self, state: State, round: int, client: int = 0) -> Packed[State]:
+        """A state to send; what is not a number is refused."""
+        if self.is_plain:
+            return Packed(wire.pack(state), _plain_sizes(state), state)
+        encoded = self.exchange.encode_finite(state, round, client)
+        data = np.frombuffer(to_bytes(encoded, self.exchange.about(round)), dtype=np.uint8)
+        return Packed(ArrayRecord({CODED: Array(data)}), _sizes(encoded), self.exchange.decode(encoded, state))
+
+    def unpack(self, record: ArrayRecord, like: State, round: int) -> tuple[State, dict[str, int]]:
+        """A state that was sent, and what its vectors weighed; vectors that did not travel are those of `like`."""
+        if self.is_plain:
+            return wire.unpack(record, like), _plain_sizes(like)
+        if list(record) != [CODED]:
+            raise wire.WrongMessage(f"it holds the arrays {', '.join(record) or 'none'} instead of {CODED!r}")
+        try:
+            data = record[CODED].numpy()
+            if data.dtype != np.uint8 or data.ndim != 1:
+                raise wire.WrongMessage(f"its array {CODED!r} is not a row of bytes")
+            encoded = from_bytes(data.tobytes(), self.exchange.expected(like, round), self.exchange.about(round))
+        except MessageError as error:
+            raise wire.WrongMessage(str(error)) from None
+        except (OSError, EOFError, ValueError) as error:
+            raise (
+                error if isinstance(error, wire.WrongMessage) else wire.WrongMessage(f"cannot be read: {error}")
+            ) from None
+        return self.exchange.decode(encoded, like), _sizes(encoded)
+
+
+def _sizes(encoded: dict[str, Encoded]) -> dict[str, int]:
+    return {path: one.num_bytes for path, one in encoded.items()}
+
+
+def _plain_sizes(state: Broadcast | Upload) -> dict[str, int]:
+    named = zip(paths(state), named_tensors(state), strict=True)
+    return {path: vector.numel() * vector.element_size() for path, (_, vector) in named}
