@@ -201,7 +201,7 @@ class Simulation:
             "lr": plan.lr,
             "train_loss": _finite(result.train_loss),
             "drift": self._drift(result, server),
-            **result.ledger.row(),
+            **result.ledger.row(server.params.numel()),
             "seconds": 0.0,
             "clients": list(result.accepted),
             "lost": sorted((*plan.lost, *result.lost)),

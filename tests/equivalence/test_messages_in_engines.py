@@ -81,6 +81,8 @@ def test_float32_messages_are_the_numbers_themselves():
     asked, answered = len(row["clients"]) + len(row["lost"]), len(row["clients"])
     assert row["bytes_down"] == 3 * asked * one_vector
     assert row["bytes_up"] == 2 * answered * one_vector
+    # The paper's unit, in float32: it counts two for FedLADA and leaves out the way down of its direction.
+    assert (row["nd_down"], row["nd_up"]) == (6.0, 4.0)
 
 
 def test_what_was_not_sent_is_sent_later():

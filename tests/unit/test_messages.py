@@ -305,9 +305,11 @@ def test_ledger_by_client_direction_and_vector():
     ledger.add(3, "up/(envelope)", 2)
     other.add(5, "up/delta", 7)
     ledger.merge(other)
-    assert ledger.row() == {
+    assert ledger.row(size=2) == {
         "bytes_up": 17,
         "bytes_down": 40,
+        "nd_up": 17 / 16,
+        "nd_down": 5.0,
         "bytes_by_vector": {"down/params": 40, "up/delta": 17, "up/(envelope)": 2},
         "bytes_by_client": {"3": [40, 12], "5": [0, 7]},
     }

@@ -34,6 +34,11 @@ class Ledger:
         """The bytes of all vectors that went `up` or `down`."""
         return sum(n for (_, path), n in self.entries.items() if path.startswith(f"{direction}/") and _is_vector(path))
 
+    def in_vectors(self, direction: str, size: int) -> float:
+        """The paper's unit Nd: the bytes a client in float32 vectors of the model's size, on average over clients."""
+        clients = {client for client, path in self.entries if path.startswith(f"{direction}/")}
+        return self.total(direction) / (4 * size * len(clients)) if clients else 0.0
+
     def by_vector(self) -> dict[str, int]:
         """All clients' bytes for each vector."""
         return self._sums((path, n) for (_, path), n in self.entries.items())
@@ -47,11 +52,13 @@ class Ledger:
         )
         return {str(client): [down.get(str(client), 0), up.get(str(client), 0)] for client in clients}
 
-    def row(self) -> dict[str, Any]:
-        """What a round's row says."""
+    def row(self, size: int) -> dict[str, Any]:
+        """What a round's row says, for a model of that size."""
         return {
             "bytes_up": self.total("up"),
             "bytes_down": self.total("down"),
+            "nd_up": self.in_vectors("up", size),
+            "nd_down": self.in_vectors("down", size),
             "bytes_by_vector": self.by_vector(),
             "bytes_by_client": self.by_client(),
         }
