@@ -81,7 +81,9 @@ def command(folder: Path, method: str) -> list[str]:
     """Start, or go on where there is something to go on from."""
     if (folder / "config.json").exists():
         return ["resume", str(folder), "--quiet"]
-    return ["run", "--method", method, "--rounds", str(ROUNDS), *FLAGS.split(), "--out", str(folder)]
+    # With codes for one method: what clients could not send is a memory too.
+    codes = ["--messages", "lean:delta=top0.2"] if method == "fedlada" else []
+    return ["run", "--method", method, "--rounds", str(ROUNDS), *FLAGS.split(), *codes, "--out", str(folder)]
 
 
 def result(folder: Path) -> tuple[list[dict[str, object]], dict[str, torch.Tensor], dict[str, torch.Tensor]]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +52,8 @@ def final_server(folder):
 
 
 def test_ordered_is_one_process_to_the_bit(tmp_path):
-    common = ["run", "--method", "scaffold", "--rounds", 6, *SETTINGS]
+    """With messages in codes too: noise, residuals and the ledger do not know who ran a client."""
+    common = ["run", "--method", "scaffold", "--rounds", 6, *SETTINGS, "--messages", "control=int8:delta=top0.2"]
     fedlada(*common, "--out", tmp_path / "one", "--quiet")
     out = torchrun(2, *common, "--ordered", "--out", tmp_path / "ordered")
     assert out.count("test accuracy") == 1  # one process speaks for all
@@ -63,8 +65,12 @@ def test_ordered_is_one_process_to_the_bit(tmp_path):
 
 def test_sums_are_one_process_to_rounding(tmp_path):
     common = ["run", "--method", "fedlada", "--engine", "stacked", "--rounds", 6, *SETTINGS, "--quiet"]
+    common += ["--messages", "delta=top0.3:v=float32+every2"]
     fedlada(*common, "--out", tmp_path / "one")
     torchrun(3, *common, "--out", tmp_path / "summed")
+    pairs = list(zip(rows(tmp_path / "summed"), rows(tmp_path / "one"), strict=True))
+    assert all(row["bytes_by_client"] == other["bytes_by_client"] for row, other in pairs)
+    assert all(row["drift"] == pytest.approx(other["drift"], rel=1e-9) for row, other in pairs)
     summed = final_server(tmp_path / "summed")
     for name, value in final_server(tmp_path / "one").items():
         torch.testing.assert_close(summed[name], value, rtol=1e-12, atol=1e-12)
