@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,10 +237,13 @@ def resolve_messages(text: str, method: FederatedMethod) -> Messages:
     """The codes of that name, if they suit the method and name only vectors that some method sends."""
     messages = Messages.parse(text)
     messages.of(method)
-    messages.check_names(
-        {path for one in (method, *(recipe() for recipe in RECIPES.values())) for path in vectors(one)}
-    )
+    messages.check_names({*vectors(method), *_known_vectors()})
     return messages
+
+
+@cache
+def _known_vectors() -> frozenset[str]:
+    return frozenset(path for recipe in RECIPES.values() for path in vectors(recipe()))
 
 
 def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:
