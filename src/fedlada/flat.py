@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Iterable
 
@@ -20,6 +21,16 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
         names = ", ".join(sorted(str(dtype) for dtype in dtypes))
         raise ValueError(f"trainable parameters must all be float32 or all float64, got {names}")
     return found
+
+
+def untrained_digest(model: nn.Module) -> str:
+    """What a model holds beside its trainable parameters, frozen ones and buffers, as one word."""
+    frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    digest = hashlib.sha256()
+    for name, tensor in (*frozen, *model.named_buffers()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def flatten(tensors: Iterable[Tensor]) -> Tensor:

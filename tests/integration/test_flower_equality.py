@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+from torch import nn
+
+from fedlada import recipes
+from fedlada import simulate as simulate_any
+from fedlada.flower import InProcessGrid, MethodStrategy, client_app
 from method_table import METHODS
-from small_federation import assert_same_bits, grid_of, plain, simulate, strategy_of
+from small_federation import (
+    CLIENTS,
+    QUICK,
+    SETTINGS,
+    X,
+    Y,
+    assert_same_bits,
+    grid_of,
+    load,
+    plain,
+    simulate,
+    strategy_of,
+)
+
+FOUR = replace(QUICK, nodes=4)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -15,3 +36,32 @@ def test_every_method_equals_its_simulation(name, tmp_path):
     simulated = simulate(method, 5)
     assert plain(real.history) == plain(simulated.history)
     assert_same_bits(real, simulated)
+
+
+class RandomFeatures(nn.Module):
+    """Most of it is drawn from the seed and never trained: a frozen layer and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(X.shape[1], 8).requires_grad_(False)
+        self.register_buffer("mixing", torch.randn(8, 8))
+        self.out = nn.Linear(8, int(Y.max()) + 1)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.frozen(x) @ self.mixing))
+
+
+def test_what_is_random_and_not_trained_is_the_same_on_the_nodes(caplog):
+    """It does not travel: nodes make it from the server's seed, and one that has another is not asked."""
+    method, settings = recipes.fedlada(), {**SETTINGS, "cohort_size": None}
+    strategy = MethodStrategy(RandomFeatures, method, num_clients=5, test=(X, Y), replies=FOUR, **settings)
+    app, other = (client_app(model, load, method=method) for model in (RandomFeatures, RandomFeatures()))
+    real = strategy.run(InProcessGrid(app, 5), 3, progress=False)
+    data = {"train": (X, Y), "test": (X, Y), "partition": CLIENTS, "engine": "sequential"}
+    simulated = simulate_any(RandomFeatures, method=method, rounds=3, **data, **settings)
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
+    grid = InProcessGrid(app, 5)
+    grid.app = lambda message, context: (other if context.node_config["partition-id"] == 2 else app)(message, context)
+    assert strategy.run(grid, 1, progress=False).history[0]["lost"] == [2]
+    assert "frozen parameters or buffers, which do not travel, are not the server's" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedlada.api import Model, resolve_device, resolve_method, resolve_model
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.sequential import SequentialEngine
 from fedlada.evaluation import Loss
-from fedlada.flat import trainable
+from fedlada.flat import trainable, untrained_digest
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
@@ -64,7 +65,7 @@ def client_app(
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return Message(node.hello(context), reply_to=message)
+        return Message(node.hello(message, context), reply_to=message)
 
     @app.train(mods=list(mods))
     def train(message: Message, context: Context) -> Message:
@@ -96,20 +97,23 @@ class _Node:
         self.method, self.loss, self.client, self.memory = method, loss, client or _partition_id, memory
         self.device, self.dtype = device, dtype
 
-    def hello(self, context: Context) -> RecordDict:
+    def hello(self, message: Message, context: Context) -> RecordDict:
         """Who this node is and what it has."""
-        client, method, num_examples, num_params, refused = -1, "", 0, 0, ""
+        said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, untrained="")
         try:
-            client = self.client(context)
-            network, place = self._network(), resolve_device(self.device)
-            num_params = sum(parameter.numel() for parameter in trainable(network).values())
-            method = wire.fingerprint(self._method(context))
-            num_examples = len(self._samples(self.load_data, context, network, place))
+            greeting = wire.read_header(message, wire.Greeting)
+            said = replace(said, client=self.client(context))
+            network, place = self._network(greeting.seed), resolve_device(self.device)
+            said = replace(
+                said,
+                method=wire.fingerprint(self._method(context)),
+                num_examples=len(self._samples(self.load_data, context, network, place)),
+                num_params=sum(parameter.numel() for parameter in trainable(network).values()),
+                untrained=untrained_digest(network),
+            )
         except (ValueError, OSError) as error:
-            refused = str(error)
-        return wire.content(
-            wire.Hello(method=method, client=client, num_examples=num_examples, num_params=num_params, refused=refused)
-        )
+            said = replace(said, refused=str(error))
+        return wire.content(said)
 
     def train(self, message: Message, context: Context) -> RecordDict:
         """One round's local work; what cannot be done is refused with its reason, and nothing has changed."""
@@ -123,7 +127,7 @@ class _Node:
         """Loss and accuracy of the server's parameters on this node's samples."""
         task = wire.read_header(message, wire.Task)
         try:
-            engine = self._engine(self.load_test, context)
+            engine = self._engine(self.load_test, context, task.seed)
             params = wire.unpack(wire.vectors_of(message), Broadcast(engine.initial_params(), ())).params
             measured = engine.evaluate(params, engine.samples, {})
         except (ValueError, OSError) as error:
@@ -142,7 +146,7 @@ class _Node:
     def _train(self, task: wire.Task, message: Message, context: Context) -> RecordDict:
         if (own := self.client(context)) != task.client:
             raise wire.WrongMessage(f"it is for client {task.client}, and this node is client {own}")
-        engine = self._engine(self.load_data, context)
+        engine = self._engine(self.load_data, context, task.seed)
         if (method := wire.fingerprint(engine.method)) != task.method:
             raise wire.WrongMessage(f"the server runs {task.method}, and this node has {method}: install the same app")
         params = engine.initial_params()
@@ -178,13 +182,14 @@ class _Node:
             {"num-examples": num_samples, "num-steps": work.num_steps, "train-loss": answer.train_loss},
         )
 
-    def _engine(self, load: LoadData, context: Context) -> SequentialEngine:
-        network, place = self._network(), resolve_device(self.device)
+    def _engine(self, load: LoadData, context: Context, seed: str) -> SequentialEngine:
+        network, place = self._network(seed), resolve_device(self.device)
         samples = self._samples(load, context, network, place)
         return SequentialEngine(network, self._method(context), samples, self.loss, device=place, dtype=self.dtype)
 
-    def _network(self) -> nn.Module:
-        return resolve_model(self.model, 0, self.dtype)  # the first weights are the server's
+    def _network(self, seed: str) -> nn.Module:
+        # Trained parameters come with every message; what is random and not trained must come from the server's seed.
+        return resolve_model(self.model, int(seed), self.dtype)
 
     def _method(self, context: Context) -> FederatedMethod:
         given = self.method

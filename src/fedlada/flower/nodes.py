@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
@@ -16,6 +16,18 @@ SPEAK_EVERY = 30.0
 """Seconds between two lines about who is still waited for."""
 ASK_AGAIN = 60.0
 """Seconds after which a node that could not take part is asked again; one that says nothing, after the time limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the server and every node must have in common."""
+
+    method: str
+    """Its fingerprint."""
+    seed: int
+    num_params: int
+    untrained: str
+    """A digest of what the model holds beside its trained parameters."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +41,10 @@ class Node:
 class Nodes:
     """The clients that are there now. New nodes are asked who they are; a round never waits for a newcomer."""
 
-    def __init__(self, grid: Grid, method: str, num_params: int, num_clients: int, time_limit: float) -> None:
+    def __init__(self, grid: Grid, shared: Shared, num_clients: int, time_limit: float) -> None:
         self.grid = grid
         self.time_limit = time_limit
-        self.method = method
-        self.num_params = num_params
+        self.shared = shared
         self.num_clients = num_clients
         self.present: dict[int, Node] = {}
         self.num_examples: dict[int, int] = {}
@@ -52,8 +63,9 @@ class Nodes:
         self._asked = {message_id: node_id for message_id, node_id in self._asked.items() if node_id in here}
         resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < ASK_AGAIN}
         known = {node.node_id for node in self.present.values()} | resting | set(self._asked.values())
+        greeting = wire.content(wire.Greeting(seed=str(self.shared.seed)))
         hello = {
-            node_id: Message(RecordDict(), dst_node_id=node_id, message_type=MessageType.QUERY, ttl=self.time_limit)
+            node_id: Message(greeting, dst_node_id=node_id, message_type=MessageType.QUERY, ttl=self.time_limit)
             for node_id in sorted(here - known)
         }
         if hello:
@@ -102,10 +114,16 @@ class Nodes:
             raise wire.WrongMessage(hello.refused)
         if not 0 <= hello.client < self.num_clients:
             raise wire.WrongMessage(f"it says it is client {hello.client}, but clients are 0 to {self.num_clients - 1}")
-        if hello.num_params != self.num_params:
-            raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {self.num_params}")
-        if hello.method != self.method:
-            raise wire.WrongMessage(f"it has the method {hello.method}, the server {self.method}")
+        shared = self.shared
+        if hello.num_params != shared.num_params:
+            raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {shared.num_params}")
+        if hello.method != shared.method:
+            raise wire.WrongMessage(f"it has the method {hello.method}, the server {shared.method}")
+        if hello.untrained != shared.untrained:
+            raise wire.WrongMessage(
+                "its model's frozen parameters or buffers, which do not travel, are not the server's: make them from "
+                "the same file, or in the function that makes the model, where the run's seed fixes what is random"
+            )
         if hello.num_examples < 1:
             raise wire.WrongMessage(f"it has {hello.num_examples} samples")
         if hello.client in self.present:

@@ -22,12 +22,12 @@ from fedlada.cohorts import Cohorts
 from fedlada.data.batches import LocalWork
 from fedlada.data.samples import as_samples
 from fedlada.evaluation import Loss, Metric
-from fedlada.flat import trainable
+from fedlada.flat import trainable, untrained_digest
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
 from fedlada.flower.exchange import CLOCKS, Replies, log
-from fedlada.flower.nodes import Nodes
+from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
@@ -218,9 +218,13 @@ class MethodStrategy(Strategy):
             device=self.device,
             dtype=self.dtype,
         )
-        num_params = engine.initial_params().numel()
-        limit = self.replies.time_limit + CLOCKS
-        nodes = Nodes(grid, wire.fingerprint(self.method), num_params, self.num_clients, limit)
+        shared = Shared(
+            method=wire.fingerprint(self.method),
+            seed=self.seed,
+            num_params=engine.initial_params().numel(),
+            untrained=untrained_digest(self.model),
+        )
+        nodes = Nodes(grid, shared, self.num_clients, self.replies.time_limit + CLOCKS)
         rounds = RemoteRounds(
             num_clients=self.num_clients,
             cohorts=self.cohorts,

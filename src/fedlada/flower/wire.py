@@ -21,7 +21,7 @@ from fedlada.method import FederatedMethod
 from fedlada.runs.folder import describe_part
 from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 
-FORMAT = 1
+FORMAT = 2
 """Raised when an older version could no longer read what is sent."""
 VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
 NPY_HEADER = 128
@@ -130,6 +130,14 @@ class Done:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """What a newcomer is asked: who it is, with the model that it makes from the server's seed."""
+
+    seed: str
+    """In digits, as in a task."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hello:
     """What a node says of itself."""
 
@@ -137,13 +145,15 @@ class Hello:
     client: int
     num_examples: int
     num_params: int
+    untrained: str
+    """A digest of what its model holds beside the trained parameters: that does not travel, and must be the server's."""
     refused: str = ""
 
 
-Header = TypeVar("Header", Task, Done, Hello)
+Header = TypeVar("Header", Task, Done, Greeting, Hello)
 
 
-def header_record(header: Task | Done | Hello) -> ConfigRecord:
+def header_record(header: Task | Done | Greeting | Hello) -> ConfigRecord:
     """A header as a record."""
     return ConfigRecord({"format": FORMAT, **{one.name: getattr(header, one.name) for one in fields(header)}})
 
@@ -190,7 +200,7 @@ def metric(message: Message, name: str, kind: type[int] | type[float]) -> Any:
 
 
 def content(
-    header: Task | Done | Hello,
+    header: Task | Done | Greeting | Hello,
     vectors: ArrayRecord | None = None,
     metrics: Mapping[str, float | int] | None = None,
     more: Mapping[str, Any] | None = None,
