@@ -146,7 +146,7 @@ class Hello:
     num_examples: int
     num_params: int
     untrained: str
-    """A digest of what its model holds beside the trained parameters: that does not travel, and must be the server's."""
+    """A digest of what its model holds beside the trained parameters, which does not travel."""
     refused: str = ""
 
 
