@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import struct
+import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +70,36 @@ def lying_array(array):
     return Array(array.dtype, array.shape, array.stype, huge)
 
 
+def zip_array(array):
+    """A zip archive of exactly the right length: numpy's own reader would open it."""
+    smallest = io.BytesIO()
+    zipfile.ZipFile(smallest, "w").close()
+    padded = io.BytesIO()
+    with zipfile.ZipFile(padded, "w") as archive:
+        archive.comment = b"c" * (len(array.data) - len(smallest.getvalue()))
+    return Array(array.dtype, array.shape, array.stype, padded.getvalue())
+
+
+def other_stype(array):
+    return Array(array.dtype, array.shape, "torch", array.data)
+
+
+def petabytes(array):
+    huge = Array(np.zeros(2, np.uint8)).data.replace(b"(2,), ", b"(2000000000000000,), ")
+    return Array(array.dtype, array.shape, array.stype, huge)
+
+
+def too_long(array):
+    return Array(np.zeros(1 << 21, np.uint8))
+
+
+def deep_header(array):
+    """A header that is nested deeper than anybody can follow."""
+    head = b'{"about":{"a":' + b"[" * 960 + b"]" * 960 + b'},"vectors":{}}'
+    body = struct.pack("<4sHI", b"FLDM", 1, len(head)) + head
+    return Array(np.frombuffer(body + struct.pack("<I", zlib.crc32(body)), np.uint8))
+
+
 def plant_nan(numbers):
     numbers[3] = np.nan
     return numbers
@@ -77,6 +111,8 @@ FAULTS = {
     "shape": (of_numbers(lambda numbers: numbers[:-1]), "refused", "of shape (66,), not float32 of (67,)"),
     "precision": (of_numbers(lambda numbers: numbers.astype(np.float64)), "refused", "is float64 of shape"),
     "liar": (lambda reply: vectors(reply, lying_array), "refused", "bytes, which are not those of its shape"),
+    "zip": (lambda reply: vectors(reply, zip_array), "refused", "the vector delta cannot be read: the magic string"),
+    "stype": (lambda reply: vectors(reply, other_stype), "refused", "is written as 'torch' and not as 'numpy.ndarray'"),
     "no vectors": (without(wire.VECTORS), "refused", "holds the vector records none"),
     "no header": (without(wire.HEADER), "refused", "has no record 'fedlada'"),
     "no metrics": (without(wire.METRICS), "refused", "its metric 'num-examples' must be of type int, got None"),
@@ -107,6 +143,62 @@ def test_a_faulty_client_is_left_out_of_its_round_alone(name, tmp_path, caplog):
     assert real.history[2][place] == [1]
     assert said in caplog.text
     assert_same_bits(real, replayed(real.history, METHOD))
+
+
+CODED_FAULTS = {
+    "stype": (other_stype, "is written as 'torch' and not as 'numpy.ndarray'"),
+    "zip": (zip_array, "its array 'message' cannot be read: the magic string"),
+    "petabytes": (petabytes, "17 bytes, which are not those of its shape"),
+    "too long": (too_long, "bytes, and at most"),
+    "deep": (deep_header, "cannot be read"),
+}
+
+
+def test_hostile_bytes_in_codes_are_refused(caplog):
+    """A client for each kind, in rounds 2 and 3; the run goes on to the bits of a simulation without them."""
+    method, kinds = recipes.fedavg(), list(CODED_FAULTS.values())
+
+    def fault(who, asked, reply):
+        round = asked.content[wire.HEADER].get("round", 0)
+        hit = {(2, 1): 0, (2, 2): 1, (2, 3): 2, (3, 1): 3, (3, 2): 4}.get((round, who))
+        return [reply] if hit is None else vectors(reply, kinds[hit][0])
+
+    strategy = strategy_of(method, messages="int8", replies=QUICK, cohort_size=None)
+    real = strategy.run(grid_of(method, fault=fault), 4, progress=False)
+    assert [row["refused"] for row in real.history] == [[], [1, 2, 3], [1, 2], []]
+    for _, sentence in kinds:
+        assert sentence in caplog.text
+    assert_same_bits(real, replayed(real.history, method, messages="int8"))
+
+
+def test_absurd_sizes_and_unreadable_answers_do_not_end_a_run(caplog):
+    """Samples beyond counting, an update whose norm overflows, an answer that Flower itself cannot read."""
+    method, double = recipes.fedavg(), torch.float64
+
+    def fault(who, asked, reply):
+        if asked.metadata.message_type == "query" and who == 3:
+            reply.content[wire.HEADER]["num_examples"] = 2**63 - 1
+        if asked.metadata.message_type == "train" and who == 1:
+            reply.content[wire.VECTORS]["delta"] = Array(np.full(67, 1e200))
+        if asked.metadata.message_type == "train" and who == 2:
+            broken.add(asked.metadata.message_id)
+        return [reply]
+
+    grid, broken = grid_of(method, fault=fault, dtype=double), set()
+    honest = grid.pull_messages
+
+    def pull(message_ids):
+        if broken & set(message_ids):
+            raise ValueError("Unknown object type")
+        return honest(message_ids)
+
+    grid.pull_messages = pull
+    strategy = strategy_of(method, replies=replace(QUICK, nodes=4), cohort_size=None, dtype=double)
+    (row,) = strategy.run(grid, 1, progress=False).history
+    assert (row["clients"], row["refused"], row["lost"]) == ([0, 4], [1], [2, 3])
+    assert "it says it has 9223372036854775807 samples" in caplog.text
+    assert "client 1 is refused: the norm of its update is infinite" in caplog.text
+    assert "cannot be read and is dropped: Unknown object type" in caplog.text
 
 
 def test_an_app_that_raises_an_error_is_not_asked_again_in_its_round(caplog):

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import (
 
 from fedlada import load_run, recipes
 from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
+from fedlada.flower.arrays import NPY_HEADER
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -97,7 +98,7 @@ def test_bytes_are_those_that_were_packed():
     result = strategy_of(method).run(grid_of(method), 1, progress=False)
     vector, row = 67 * 4, result.history[0]
     assert (row["bytes_down"], row["bytes_up"]) == (3 * 3 * vector, 3 * 2 * vector)
-    assert row["bytes_by_vector"]["down/(envelope)"] == 3 * 3 * wire.NPY_HEADER
+    assert row["bytes_by_vector"]["down/(envelope)"] == 3 * 3 * NPY_HEADER
     assert all(sizes == [3 * (vector + 128), 2 * (vector + 128)] for sizes in row["bytes_by_client"].values())
 
 

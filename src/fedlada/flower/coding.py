@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import torch
 from flwr.app import Array, ArrayRecord
 
 from fedlada.flower import wire
+from fedlada.flower.arrays import UnreadableArray, numbers_of
 from fedlada.messages import Exchange, MessageError, from_bytes, to_bytes
 from fedlada.messages.codec import Encoded
 from fedlada.messages.spec import paths
+from fedlada.messages.wire import MAX_HEADER, Expected
 from fedlada.state import Broadcast, Upload, named_tensors
 
 CODED = "message"
@@ -49,18 +52,21 @@ class Coding:
             return wire.unpack(record, like), _plain_sizes(like)
         if list(record) != [CODED]:
             raise wire.WrongMessage(f"it holds the arrays {', '.join(record) or 'none'} instead of {CODED!r}")
+        expected = self.exchange.expected(like, round)
         try:
-            data = record[CODED].numpy()
-            if data.dtype != np.uint8 or data.ndim != 1:
-                raise wire.WrongMessage(f"its array {CODED!r} is not a row of bytes")
-            encoded = from_bytes(data.tobytes(), self.exchange.expected(like, round), self.exchange.about(round))
+            data = numbers_of(record[CODED], "uint8", most=sum(map(_num_bytes, expected.values())) + MAX_HEADER)
+            encoded = from_bytes(data.tobytes(), expected, self.exchange.about(round))
+            return self.exchange.decode(encoded, like), _sizes(encoded)
+        except UnreadableArray as error:
+            raise wire.WrongMessage(f"its array {CODED!r} {error}") from None
         except MessageError as error:
             raise wire.WrongMessage(str(error)) from None
-        except (OSError, EOFError, ValueError) as error:
-            raise (
-                error if isinstance(error, wire.WrongMessage) else wire.WrongMessage(f"cannot be read: {error}")
-            ) from None
-        return self.exchange.decode(encoded, like), _sizes(encoded)
+        except Exception as error:  # whatever somebody's bytes lead to, it is their message that is wrong
+            raise wire.WrongMessage(f"its array {CODED!r} cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _num_bytes(one: Expected) -> int:
+    return sum(size * torch.empty(0, dtype=dtype).element_size() for dtype, size in one.form().values())
 
 
 def _sizes(encoded: dict[str, Encoded]) -> dict[str, int]:

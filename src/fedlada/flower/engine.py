@@ -245,7 +245,11 @@ class GridEngine(Engine):
         except wire.NotFinite:
             self.diverged = True
             raise
-        return answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float)), sizes
+        answer = answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float))
+        if not answer.is_finite:
+            self.diverged = True
+            raise wire.NotFinite("the norm of its update is infinite")
+        return answer, sizes
 
     def _upload(self, record: ArrayRecord) -> tuple[Upload, dict[str, int]]:
         if self.settings.answer == "delta":

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import httpx
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
@@ -72,7 +73,7 @@ def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
 def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
     """What has arrived for these ids, with the client that was asked; answered ids are taken out of `asked`."""
     arrived = []
-    for reply in grid.pull_messages(list(asked)) if asked else []:
+    for reply in _all_of(grid, asked):
         client = asked.pop(reply.metadata.reply_to_message_id, None)
         if client is None:
             log.warning(
@@ -81,6 +82,20 @@ def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
             continue
         arrived.append((client, reply))
     return arrived
+
+
+def _all_of(grid: Grid, asked: dict[str, int]) -> list[Message]:
+    """The replies that can be read, asked for one by one: Flower forgets a whole batch if one of it cannot be."""
+    replies: list[Message] = []
+    for message_id, client in list(asked.items()):
+        try:
+            replies += grid.pull_messages([message_id])
+        except (OSError, httpx.HTTPError):
+            raise  # nobody's fault: the SuperLink cannot be reached
+        except Exception as error:
+            del asked[message_id]
+            log.warning("the answer of %d cannot be read and is dropped: %s", client, one_line(error))
+    return replies
 
 
 def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[int, Message]:

@@ -17,6 +17,9 @@ SPEAK_EVERY = 30.0
 ASK_AGAIN = 60.0
 """Seconds after which a node that could not take part is asked again; one that says nothing, after the time limit."""
 
+MOST_EXAMPLES = 1 << 40
+"""More than any node has: larger numbers would overflow what is computed from them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
@@ -124,8 +127,8 @@ class Nodes:
                 "its model's frozen parameters or buffers, which do not travel, are not the server's: make them from "
                 "the same file, or in the function that makes the model, where the run's seed fixes what is random"
             )
-        if hello.num_examples < 1:
-            raise wire.WrongMessage(f"it has {hello.num_examples} samples")
+        if not 1 <= hello.num_examples <= MOST_EXAMPLES:
+            raise wire.WrongMessage(f"it says it has {hello.num_examples} samples: 1 to {MOST_EXAMPLES} are possible")
         if hello.client in self.present:
             raise wire.WrongMessage(f"client {hello.client} is here already: give each node its own partition-id")
         known = self.num_examples.get(hello.client, hello.num_examples)

@@ -16,6 +16,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedlada.data.batches import LocalWork
+from fedlada.flower.arrays import NPY_HEADER, UnreadableArray, numbers_of
 from fedlada.flower.exchange import in_short
 from fedlada.method import FederatedMethod
 from fedlada.runs.folder import describe_part
@@ -24,8 +25,6 @@ from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_te
 FORMAT = 2
 """Raised when an older version could no longer read what is sent."""
 VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
-NPY_HEADER = 128
-"""Bytes that numpy's format puts before the numbers of a vector."""
 
 State = TypeVar("State", Broadcast, Server, Kept, Upload)
 
@@ -64,15 +63,12 @@ def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
         raise WrongMessage(
             f"the vector {name} is {array.dtype} of shape {tuple(array.shape)}, not {dtype} of {tuple(like.shape)}"
         )
-    # Looked at before numpy is: a header may promise more numbers than there are, and memory would be taken for them.
-    if len(array.data) != like.numel() * like.element_size() + NPY_HEADER:
-        raise WrongMessage(f"the vector {name} has {len(array.data)} bytes, which are not those of its shape")
     try:
-        values = array.numpy()
-    except Exception as error:
-        raise WrongMessage(f"the vector {name} cannot be read: {error}") from None
-    if values.dtype != np.dtype(dtype) or values.shape != tuple(like.shape):
-        raise WrongMessage(f"the vector {name} holds {values.dtype} of shape {values.shape} under another label")
+        values = numbers_of(array, dtype, most=like.numel() * like.element_size() + NPY_HEADER)
+    except UnreadableArray as error:
+        raise WrongMessage(f"the vector {name} {error}") from None
+    if values.shape != tuple(like.shape):
+        raise WrongMessage(f"the vector {name} holds numbers of shape {values.shape} under another label")
     vector = torch.from_numpy(np.array(values))
     if not bool(vector.isfinite().all()):
         raise NotFinite(f"the vector {name} holds a NaN or an infinity")
