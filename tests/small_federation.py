@@ -45,7 +45,16 @@ def replayed(history, method, **changes):
 
 def plain(rows):
     """What of the rows does not depend on the clock or the coding of messages."""
-    changing = ("seconds", "bytes_up", "bytes_down", "bytes_by_vector", "bytes_by_client", "nd_up", "nd_down")
+    changing = (
+        "seconds",
+        "attempt",
+        "bytes_up",
+        "bytes_down",
+        "bytes_by_vector",
+        "bytes_by_client",
+        "nd_up",
+        "nd_down",
+    )
     return [{name: value for name, value in row.items() if name not in changing} for row in rows]
 
 

@@ -29,7 +29,7 @@ def untrained_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in (*frozen, *model.named_buffers()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

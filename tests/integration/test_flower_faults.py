@@ -89,11 +89,11 @@ def petabytes(array):
     return Array(array.dtype, array.shape, array.stype, huge)
 
 
-def too_long(array):
+def too_long(_array):
     return Array(np.zeros(1 << 21, np.uint8))
 
 
-def deep_header(array):
+def deep_header(_array):
     """A header that is nested deeper than anybody can follow."""
     head = b'{"about":{"a":' + b"[" * 960 + b"]" * 960 + b'},"vectors":{}}'
     body = struct.pack("<4sHI", b"FLDM", 1, len(head)) + head

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import (
 from fedlada import load_run, recipes
 from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
+from fedlada.flower.versions import Version
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -27,6 +28,7 @@ from small_federation import (
     assert_same_bits,
     grid_of,
     plain,
+    replayed,
     simulate,
     strategy_of,
 )
@@ -73,9 +75,51 @@ def test_memories_that_no_server_can_ask_for_are_forgotten(tmp_path):
     method = recipes.scaffold()
     strategy = strategy_of(method, cohort_size=None)
     strategy.run(grid_of(method, tmp_path / "m"), 7, out=tmp_path / "run", checkpoint_every=3, progress=False)
-    versions = sorted(path.name for path in (tmp_path / "m").glob("*/client-000000/round-*"))
-    # In round 7 the oldest checkpoint was that of round 3.
-    assert versions == [f"round-00000{round}.safetensors" for round in (3, 4, 5, 6, 7)]
+    versions = sorted(path.name.partition("-")[2] for path in (tmp_path / "m").glob("*/client-000000/round-*"))
+    # In round 7 there were the checkpoints of rounds 3 and 6.
+    assert [name[:6] for name in versions] == ["000003", "000006", "000007"]
+
+
+@pytest.mark.parametrize("attempt", ["", "0123456789abcdef"])
+def test_names_of_memories(attempt):
+    assert Version.parse(Version(12, attempt).text) == Version(12, attempt)
+    for text in ("", "0-", "3", "3-../../x", "-1-", "3-0123", "3-0123456789ABCDEF"):
+        with pytest.raises(ValueError, match="does not name a memory"):
+            Version.parse(text)
+
+
+def test_a_late_task_of_a_dead_server_changes_no_memory(tmp_path):
+    """The server dies in round 4; its successor's round 3, and so 4, is another one; then the old task is worked on."""
+    method, out, grid = recipes.scaffold(), tmp_path / "run", grid_of(recipes.scaffold(), tmp_path / "memory")
+    old = []
+
+    def die(who, asked, reply):
+        header = asked.content.config_records.get(wire.HEADER, {})
+        if asked.metadata.message_type == "train" and header["round"] == 4:
+            old.extend([asked] if who == 1 else [])
+            if who == 4:
+                shutil.copytree(out, tmp_path / "at-the-kill")
+                raise Killed
+        return [reply]
+
+    def work_late(who, asked, reply):
+        header = asked.content.config_records.get(wire.HEADER, {})
+        if asked.metadata.message_type == "train" and (header["round"], who) == (3, 0):
+            return []
+        if asked.metadata.message_type == "train" and (header["round"], who) == (4, 1):
+            grid.app(old[0], grid._nodes[asked.metadata.dst_node_id])
+        return [reply]
+
+    settings = {"out": out, "checkpoint_every": 2, "progress": False}
+    grid.fault = die
+    with pytest.raises(Killed):
+        strategy_of(method, cohort_size=None, replies=QUICK).run(grid, 6, **settings)
+    shutil.rmtree(out)
+    shutil.move(tmp_path / "at-the-kill", out)
+    grid.fault = work_late
+    result = strategy_of(method, cohort_size=None, replies=QUICK).run(grid, 6, **settings)
+    assert [row["lost"] for row in result.history] == [[], [], [0], [], [], []]
+    assert_same_bits(result, replayed(result.history, method))
 
 
 def test_the_folder_is_that_of_any_run(tmp_path):

@@ -21,6 +21,7 @@ from fedlada.flat import trainable, untrained_digest
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
+from fedlada.flower.versions import Version
 from fedlada.messages import Exchange, MessageError
 from fedlada.method import FederatedMethod
 from fedlada.plan import RoundPlan, assign
@@ -154,7 +155,9 @@ class _Node:
         coding, fresh = Coding(exchange), engine.method.init(params).broadcast
         broadcast, _ = coding.unpack(wire.vectors_of(message), fresh, task.round)
         memories = Memories(self._memory(context), task.run, task.client)
-        kept = memories.load(task.memory, exchange.init_kept(params))
+        start = Version.parse(task.memory) if task.memory else None
+        made = Version.parse(f"{task.round}-{task.attempt}")
+        kept = memories.load(start, exchange.init_kept(params))
         num_samples = len(engine.samples)
         work = assign(
             np.arange(num_samples),
@@ -175,7 +178,8 @@ class _Node:
         if exchange.remembered:
             new = exchange.rest(wanted, packed.received, new)
         if any(named_tensors(new)):
-            memories.save(task.round, new, oldest=task.oldest_memory)
+            needed = [Version.parse(text) for text in task.needed_memories.split(",") if text]
+            memories.save(made, new, needed=needed)
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client),
             packed.record if task.answer == "delta" else wire.sent_upload(answer.upload, broadcast, task.answer),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
 from fedlada.flower.nodes import Nodes
+from fedlada.flower.versions import Versions
 from fedlada.history import History
 from fedlada.messages.ledger import ENVELOPE
 from fedlada.method import FederatedMethod
@@ -41,33 +41,11 @@ class Settings:
     """What every task of a run has in common."""
 
     run: str
+    attempt: str
     seed: int
     work: LocalWork
     answer: str
     """"delta", or "params" where a wrapper of Flower's looks at the answers."""
-
-
-class Versions:
-    """Which version of its memory each client has: the last round of the history that accepted it."""
-
-    def __init__(self) -> None:
-        self.rounds: dict[int, list[int]] = {}
-        self.seen = 0
-
-    def read(self, history: History) -> None:
-        """Take in the rounds that are new."""
-        if len(history) < self.seen:
-            self.rounds, self.seen = {}, 0
-        for row in history.rows[self.seen :]:
-            for client in row["clients"]:
-                self.rounds.setdefault(client, []).append(row["round"])
-        self.seen = len(history)
-
-    def of(self, client: int, until: int) -> int:
-        """The version after round `until`; 0 before the first."""
-        rounds = self.rounds.get(client, [])
-        place = bisect.bisect_right(rounds, until)
-        return rounds[place - 1] if place else 0
 
 
 class GridEngine(Engine):
@@ -105,7 +83,7 @@ class GridEngine(Engine):
         """Meet the grid; `asking` makes the messages and takes the answers: the strategy, or a wrapper around it."""
         self.grid, self.nodes, self.asking, self.history = grid, nodes, asking, history
         self.versions = Versions()
-        self.oldest_checkpoint: Callable[[], int | None] = lambda: None
+        self.checkpoints: Callable[[], list[int]] = list
 
     def initial_params(self) -> Tensor:
         return self.flat.vector.clone()
@@ -132,6 +110,7 @@ class GridEngine(Engine):
         plan = post.plan
         self.coding = Coding(post.exchange)
         self.packed = self.coding.pack(broadcast, plan.round)
+        self.remembers = any(named_tensors(post.exchange.init_kept(torch.ones(1))))
         self.versions.read(self.history())
         self.refused: dict[int, str] = {}
         self.diverged = False
@@ -204,11 +183,9 @@ class GridEngine(Engine):
     def task(self, client: int) -> wire.Task:
         """What a client is asked in this round."""
         work, round = self.settings.work, self.plan.round
-        memory = oldest = 0
-        if any(named_tensors(self.coding.exchange.init_kept(torch.ones(1)))):
-            memory = oldest = self.versions.of(client, round - 1)
-            if (checkpoint := self.oldest_checkpoint()) is not None:
-                oldest = self.versions.of(client, checkpoint)
+        memory = self.versions.of(client, round - 1) if self.remembers else None
+        nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]
+        needed = {version.text for version in nameable if version is not None}
         return wire.Task(
             method=wire.fingerprint(self.method),
             run=self.settings.run,
@@ -219,8 +196,9 @@ class GridEngine(Engine):
             batch_size=work.batch_size,
             epochs=work.epochs,
             steps=work.steps or 0,
-            memory=memory,
-            oldest_memory=oldest,
+            attempt=self.settings.attempt,
+            memory="" if memory is None else memory.text,
+            needed_memories=",".join(sorted(needed)),
             messages=self.coding.exchange.messages.text,
             answer=self.settings.answer,
         )

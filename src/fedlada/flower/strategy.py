@@ -29,6 +29,7 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
+from fedlada.flower.versions import NotesAttempt, new_attempt
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, PlainProgress, as_observer
@@ -132,9 +133,9 @@ class MethodStrategy(Strategy):
         if self.weights == "examples":
             wanted = self.num_clients  # every client's size is part of every mean
         nodes.wait_for(range(self.num_clients), wanted, self.replies.patience)
-        observers = [as_observer(callback) for callback in callbacks]
+        observers = [NotesAttempt(engine.settings.attempt), *map(as_observer, callbacks)]
         if self.eval_clients_every is not None:
-            observers.insert(0, ClientEvaluation(engine, self.eval_clients_every))
+            observers.insert(1, ClientEvaluation(engine, self.eval_clients_every))
         if progress:
             observers.append(PlainProgress(label=self.method.name))
         folder = None
@@ -142,7 +143,7 @@ class MethodStrategy(Strategy):
             config = self._config(engine, rounds, nodes)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             checkpoints = folder.checkpoints
-            engine.oldest_checkpoint = lambda: min(checkpoints.rounds(), default=None)
+            engine.checkpoints = checkpoints.rounds
         simulation.run(rounds, observers, folder=folder)
         return simulation.result()
 
@@ -213,7 +214,7 @@ class MethodStrategy(Strategy):
             self.model,
             self.method,
             self.loss,
-            settings=Settings(run=name, seed=self.seed, work=self.work, answer=answer),
+            settings=Settings(run=name, attempt=new_attempt(), seed=self.seed, work=self.work, answer=answer),
             replies=self.replies,
             device=self.device,
             dtype=self.dtype,

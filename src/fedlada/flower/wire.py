@@ -98,10 +98,12 @@ class Task:
     epochs: int
     steps: int
     """0 where the work is given in epochs."""
-    memory: int
-    """The round in which the memory to start from was made; 0 is a fresh one."""
-    oldest_memory: int
-    """The oldest version that a server resumed from one of its checkpoints would name: older ones can go."""
+    attempt: str
+    """Names this start of the server: what a dead one asked for is not what its successor asks for."""
+    memory: str
+    """The version of the memory to start from; empty for a fresh one."""
+    needed_memories: str
+    """All versions that this server, or one resumed from its checkpoints, would name, with commas between."""
     messages: str = "float32"
     """The codes in which vectors travel, both ways."""
     answer: str = "delta"

@@ -1,0 +1,79 @@
+"""Which version of its memory a client has: the last one that a server accepted.
+
+A version is named by its round and by the start of the server (an attempt) that asked for it. A server that died may
+have asked for a round that its successor asks for again: what a node makes of the dead one's task, however late, is
+another version.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import uuid
+from dataclasses import dataclass
+
+from fedlada.history import History, Row
+from fedlada.observers import Observer
+from fedlada.simulation import Simulation
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """A memory's name."""
+
+    round: int
+    attempt: str
+    """Empty in runs that were started before attempts had names."""
+
+    @property
+    def text(self) -> str:
+        """As it is sent and written."""
+        return f"{self.round}-{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """From what somebody sent: it becomes a part of a file's name."""
+        match = re.fullmatch(r"([1-9][0-9]{0,11})-((?:[0-9a-f]{16})?)", text)
+        if match is None:
+            raise ValueError(f"{text[:100]!r} does not name a memory")
+        return cls(int(match[1]), match[2])
+
+
+def new_attempt() -> str:
+    """A name that no other start of a server has."""
+    return uuid.uuid4().hex[:16]
+
+
+class Versions:
+    """The versions of all clients after any round, from the rows of a run."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[int, list[Version]] = {}
+        self.seen = 0
+
+    def read(self, history: History) -> None:
+        """Take in the rounds that are new."""
+        if len(history) < self.seen:
+            self.accepted, self.seen = {}, 0
+        for row in history.rows[self.seen :]:
+            version = Version(row["round"], str(row.get("attempt", "")))
+            for client in row["clients"]:
+                self.accepted.setdefault(client, []).append(version)
+        self.seen = len(history)
+
+    def of(self, client: int, until: int) -> Version | None:
+        """The version after round `until`; None before the first."""
+        versions = self.accepted.get(client, [])
+        place = bisect.bisect_right([version.round for version in versions], until)
+        return versions[place - 1] if place else None
+
+
+class NotesAttempt(Observer):
+    """Writes into each row which attempt accepted its answers: whoever goes on from it names their memories so."""
+
+    def __init__(self, attempt: str) -> None:
+        self.attempt = attempt
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Before anything is stored."""
+        row["attempt"] = self.attempt
