@@ -271,6 +271,57 @@ def test_too_few_answers_end_the_run_and_lose_nothing(tmp_path):
     assert_same_bits(whole, simulate(METHOD, ROUNDS, cohort_size=None))
 
 
+def test_who_is_refused_is_asked_again_where_answers_are_too_few():
+    """The app of client 1 raises an error twice: the third answer is as good as any other."""
+    method, asked, broken = recipes.fedavg(), [], without(wire.VECTORS)
+    policy = Replies(minimum=5, time_limit=0.2, patience=20)
+
+    def fail_twice(reply):
+        asked.append(reply)
+        return broken(reply) if len(asked) < 3 else [reply]
+
+    grid = grid_of(method, fault=in_round(2, 1, fail_twice))
+    real = strategy_of(method, replies=policy, cohort_size=None).run(grid, 2, progress=False)
+    assert [row["refused"] for row in real.history] == [[], []]
+    assert_same_bits(real, simulate(method, 2, cohort_size=None))
+    grid.fault = in_round(2, 1, broken)
+    with pytest.raises(TooFewReplies, match=r"1 were refused for other reasons; client 1: .* with a smaller `minimum`"):
+        strategy_of(method, replies=replace(policy, patience=0.5), cohort_size=None).run(grid, 2, progress=False)
+
+
+def test_a_client_that_diverges_is_told_apart_from_broken_ones():
+    method = recipes.fedavg()
+
+    def fault(who, asked, reply):
+        change = field("status", "diverged") if who == 0 else without(wire.VECTORS)
+        return change(reply) if asked.metadata.message_type == "train" else [reply]
+
+    strategy = strategy_of(method, replies=replace(QUICK, patience=0.2), cohort_size=None)
+    with pytest.raises(TooFewReplies, match="1 had a NaN or an infinity, 4 were refused for other reasons"):
+        strategy.run(grid_of(method, fault=fault), 1, progress=False)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_who_waits_goes_on_when_patience_is_over(is_gone):
+    """A silent node and one that has left are the same: the round has one deadline, then it needs the minimum."""
+    method = recipes.fedavg()
+    grid = grid_of(method)
+
+    def fault(who, asked, reply):
+        if asked.metadata.message_type != "train" or who != 1:
+            return [reply]
+        if is_gone:
+            grid.leave(1)
+        return []
+
+    grid.fault = fault
+    policy = Replies(time_limit=0.1, patience=0.4, on_missing="wait")
+    real = strategy_of(method, replies=policy, cohort_size=None).run(grid, 2, progress=False)
+    assert [row["lost"] for row in real.history] == [[1], [1]]
+    with pytest.raises(TooFewReplies, match="4 "):
+        strategy_of(method, replies=replace(policy, minimum=5, nodes=4), cohort_size=None).run(grid, 1, progress=False)
+
+
 def test_fewer_nodes_than_needed():
     grid = grid_of(METHOD)
     grid.leave(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,7 +33,8 @@ from fedlada.probe import check_fit
 from fedlada.state import Broadcast, Kept, Upload, named_tensors
 
 ASK_AGAIN = 2.0
-"""Seconds before those who are missing are asked again."""
+"""Seconds before those who are missing are asked again, twice as many each time."""
+LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +114,12 @@ class GridEngine(Engine):
         self.remembers = any(named_tensors(post.exchange.init_kept(torch.ones(1))))
         self.versions.read(self.history())
         self.refused: dict[int, str] = {}
-        self.diverged = False
+        self.diverged: set[int] = set()
         good = self._collect({work.client: work for work in plan.assignments}) if plan.assignments else {}
         lost = tuple(work.client for work in plan.assignments if work.client not in {*good, *self.refused})
-        enough = len(good) >= min(self.replies.minimum, plan.num_asked)
-        if plan.num_asked and not enough and not (self.diverged and not good):
-            reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())
-            raise TooFewReplies(
-                f"round {plan.round} has {len(good)} usable answers and needs {self.replies.minimum}{reasons}"
-            )
+        has_diverged = not good and self.diverged == set(self.refused) != set()
+        if len(good) < self._needed() and not has_diverged:
+            raise TooFewReplies(self._too_few(good, (*lost, *plan.lost)))
         self.result = Tally().result(None, self.ledger, self.packed.received)
         if good:
             arrays, _ = self.asking.aggregate_train(plan.round, list(good.values()))
@@ -138,32 +136,57 @@ class GridEngine(Engine):
 
     def _collect(self, works: Mapping[int, Assignment]) -> dict[int, Message]:
         """The usable answers in the order of the clients; asks again as long as the policy has it."""
-        start = time.monotonic()
         made = list(self.asking.configure_train(self.plan.round, self.packed.record, ConfigRecord(), self.grid))
         contents = {work.client: message.content for work, message in zip(works.values(), made, strict=True)}
         good: dict[int, Message] = {}
+        wanted, pause, limit = list(works), ASK_AGAIN, self.replies.time_limit
         while True:
-            pending = [client for client in works if client not in {*good, *self.refused}]
-            here = [client for client in pending if client in self.nodes.present]
-            replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here},
-                          self.replies.time_limit)  # fmt: skip
-            for client, reply in sorted(replies.items()):
-                sizes: dict[str, int] = {}
-                try:
-                    sizes = self.read(reply, works[client])[1]
-                    good[client] = reply
-                except wire.WrongMessage as error:
-                    self.refused[client] = one_line(error)
-                    log.warning("round %d: client %d is refused: %s", self.plan.round, client, one_line(error))
-                self._count(client, "up", sizes, reply)
-            possible = len(works) - len(self.refused)
-            needed = possible if self.replies.on_missing == "wait" else min(self.replies.minimum, possible)
-            if len(good) >= needed or time.monotonic() - start >= self.replies.patience:
+            here = [client for client in wanted if client in self.nodes.present]
+            replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here}, limit)
+            good |= {
+                client: reply for client, reply in sorted(replies.items()) if self._is_usable(reply, works[client])
+            }
+            wanted = self._wanted(works, good)
+            left = self.nodes.deadline - time.monotonic()
+            if not wanted or left <= 0:
                 return dict(sorted(good.items()))
+            log.warning("round %d: %s asked again", self.plan.round, in_words(wanted))
+            time.sleep(min(pause, self.replies.time_limit, left))
+            pause, limit = min(2 * pause, LONGEST_PAUSE), min(self.replies.time_limit, left)
+            self.nodes.wait_for(wanted, 1, left, enough=0)
+
+    def _is_usable(self, reply: Message, work: Assignment) -> bool:
+        """Whether an answer counts; if not, why is noted."""
+        sizes: dict[str, int] = {}
+        try:
+            sizes = self.read(reply, work)[1]
+            self.refused.pop(work.client, None)
+        except wire.WrongMessage as error:
+            self.refused[work.client] = one_line(error)
+            log.warning("round %d: client %d is refused: %s", self.plan.round, work.client, one_line(error))
+        self._count(work.client, "up", sizes, reply)
+        return work.client not in self.refused
+
+    def _wanted(self, works: Collection[int], good: Collection[int]) -> list[int]:
+        """Who is asked again. Without enough answers also those that were refused: not for a NaN, which stays one."""
+        if len(good) >= self._needed():
             missing = [client for client in works if client not in {*good, *self.refused}]
-            log.warning("round %d: %s asked again", self.plan.round, in_words(missing))
-            time.sleep(min(ASK_AGAIN, self.replies.time_limit))
-            self.nodes.wait_for(missing, 1, self.replies.patience)
+            return missing if self.replies.on_missing == "wait" else []
+        return [client for client in works if client not in {*good, *self.diverged}]
+
+    def _needed(self) -> int:
+        return min(self.replies.minimum, self.plan.num_asked)
+
+    def _too_few(self, good: Collection[int], lost: Collection[int]) -> str:
+        """Why a round cannot count, and what to do."""
+        others = len(self.refused) - len(self.diverged)
+        reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())
+        smaller = ", or with a smaller `minimum` in Replies to go on without them" if self._needed() > 1 else ""
+        return (
+            f"round {self.plan.round} has {len(good)} usable answers and needs {self._needed()}: {len(lost)} clients "
+            f"did not answer, {len(self.diverged)} had a NaN or an infinity, {others} were refused for other reasons"
+            f"{reasons}. Mend these nodes and start the run again{smaller}"
+        )
 
     def _message(self, client: int, content: RecordDict) -> Message:
         node_id = self.nodes.present[client].node_id
@@ -207,7 +230,7 @@ class GridEngine(Engine):
         """A client's answer, checked against what it was asked, and what its vectors weighed."""
         done = wire.read_header(reply, wire.Done)
         if done.status != "done":
-            self.diverged = self.diverged or done.status == "diverged"
+            self.diverged |= {work.client} if done.status == "diverged" else set()
             raise wire.WrongMessage(done.reason)
         asked = (self.settings.run, self.plan.round, work.client)
         if (done.run, done.round, done.client) != asked:
@@ -221,11 +244,11 @@ class GridEngine(Engine):
         try:
             upload, sizes = self._upload(wire.vectors_of(reply))
         except wire.NotFinite:
-            self.diverged = True
+            self.diverged.add(work.client)
             raise
         answer = answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float))
         if not answer.is_finite:
-            self.diverged = True
+            self.diverged.add(work.client)
             raise wire.NotFinite("the norm of its update is infinite")
         return answer, sizes
 

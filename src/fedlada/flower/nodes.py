@@ -52,6 +52,8 @@ class Nodes:
         self.present: dict[int, Node] = {}
         self.num_examples: dict[int, int] = {}
         """What each client said it has; a client whose data change in the middle of a run is refused."""
+        self.deadline = 0.0
+        """When the patience for the current round is over."""
         self._refused: dict[int, tuple[str, float]] = {}
         self._asked: dict[str, int] = {}
 
@@ -76,8 +78,8 @@ class Nodes:
         for node_id, reply in pull(self.grid, self._asked):
             self._hear(node_id, reply)
 
-    def wait_for(self, clients: Collection[int], wanted: int, patience: float) -> None:
-        """Wait until so many of these clients are there."""
+    def wait_for(self, clients: Collection[int], wanted: int, patience: float, enough: int | None = None) -> None:
+        """Wait until so many of these clients are there; when patience is over, go on if there are enough of them."""
         start = spoke = time.monotonic()
         for pause in pauses():
             self.refresh()
@@ -85,6 +87,8 @@ class Nodes:
             if len(here) >= wanted:
                 return
             now = time.monotonic()
+            if now - start >= patience and len(here) >= (wanted if enough is None else enough):
+                return
             if now - start >= patience:
                 reasons = "".join(f"; node {node_id}: {why}" for node_id, (why, _) in self._refused.items())
                 raise TooFewReplies(
@@ -93,7 +97,7 @@ class Nodes:
             if now - spoke >= SPEAK_EVERY:
                 log.info("waiting for nodes: %d of %d are there", len(here), wanted)
                 spoke = now
-            time.sleep(min(pause, patience))
+            time.sleep(min(pause, start + patience - now))
 
     def _hear(self, node_id: int, reply: Message) -> None:
         if reply.has_error() and reply.error.code in UNAVAILABLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,8 +60,10 @@ class RemoteRounds:
         """The plan of a round for those who are there now; those who are not are lost."""
         lr = rate_of(self.schedule, round)
         drawn = self.cohorts.draw(self.num_clients, self.seed, round)
-        needed = len(drawn) if self.replies.on_missing == "wait" else min(self.replies.minimum, len(drawn))
-        self.nodes.wait_for(drawn, needed, self.replies.patience)
+        enough = min(self.replies.minimum, len(drawn))
+        wanted = len(drawn) if self.replies.on_missing == "wait" else enough
+        self.nodes.deadline = time.monotonic() + self.replies.patience
+        self.nodes.wait_for(drawn, wanted, self.replies.patience, enough)
         assignments, lost, idle = [], [], []
         for client in drawn:
             if lr == 0:
