@@ -211,7 +211,7 @@ class Simulation:
 
     def _drift(self, result: CohortResult, server: Server) -> float | None:
         """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i alone."""
-        if result.mean is None:
+        if result.mean is None or math.isnan(result.mean_square_delta):
             return None
         moved = (result.received - server.params).double()
         mean = result.mean.delta if result.trained is None else result.trained

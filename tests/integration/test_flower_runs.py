@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,6 +150,10 @@ def test_bytes_are_those_that_were_packed():
     assert all(sizes == [3 * (vector + 128), 2 * (vector + 128)] for sizes in row["bytes_by_client"].values())
 
 
+def without_drift(rows):
+    return [{**row, "drift": None} for row in plain(rows)]
+
+
 @pytest.mark.parametrize("name", ["fedlada", "scaffold"])
 def test_codes_are_those_of_the_simulation(name, tmp_path):
     """Second moments in some rounds alone, and residuals on the nodes' disks: the same bits and the same bytes."""
@@ -154,6 +162,9 @@ def test_codes_are_those_of_the_simulation(name, tmp_path):
     real = strategy_of(method, messages=codes).run(grid_of(method), 5, progress=False, out=tmp_path / "run")
     simulated = simulate(method, 5, messages=codes)
     assert_same_bits(real, simulated)
+    # The server never sees what a client wanted to send, only what arrived: it cannot know the drift.
+    assert [row["drift"] for row in real.history] == [None] * 5
+    assert without_drift(real.history) == without_drift(simulated.history)
     for row, other in zip(real.history, simulated.history, strict=True):
         for path, size in other["bytes_by_vector"].items():
             if "(envelope)" not in path and path != "down/v":  # nodes are always sent it
@@ -183,6 +194,41 @@ def test_weights_by_examples():
     method = recipes.fedlada()
     real = strategy_of(method, weights="examples").run(grid_of(method), 3, progress=False)
     assert_same_bits(real, simulate(method, 3, weights="examples"))
+
+
+def test_weights_by_examples_go_on_without_a_node_that_was_once_there(tmp_path):
+    """Also from a folder of an older version, whose configuration does not name the codes."""
+    method = recipes.fedavg()
+    grid, settings = grid_of(method), {"weights": "examples", "cohort_size": None}
+    strategy_of(method, **settings).run(grid, 2, out=tmp_path, progress=False)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["messages"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    grid.leave(4)
+    strategy = strategy_of(method, replies=replace(QUICK, nodes=4), **settings)
+    result = strategy.run(grid, 3, out=tmp_path, progress=False)
+    assert [row["lost"] for row in result.history] == [[], [], [4]]
+    assert_same_bits(result, replayed(result.history, method, weights="examples"))
+
+
+def test_a_wrong_evaluation_is_left_out(caplog):
+    method = recipes.fedavg()
+    wrong = {0: ("loss", float("nan")), 1: ("num-examples", 10**18), 2: ("accuracy", 7.0), 3: ("round", 9)}
+
+    def fault(who, asked, reply):
+        if asked.metadata.message_type == "evaluate" and who in wrong:
+            name, value = wrong[who]
+            reply.content[wire.HEADER if name == "round" else wire.METRICS][name] = value
+        return [reply]
+
+    (row,) = strategy_of(method, eval_clients_every=1).run(grid_of(method, fault=fault), 1, progress=False).history
+    assert row["clients_samples"] == len(CLIENTS[4])
+    for sentence in ("its loss is nan", "on 1000000000000000000 samples", "its accuracy is 7.0", "it answers for"):
+        assert sentence in caplog.text
+    vector = 67 * 4
+    # Evaluation is no part of the round's own traffic.
+    assert (row["bytes_down"], row["nd_down"]) == (3 * vector, 1.0)
+    assert row["bytes_by_vector"]["down/(evaluation)"] == 5 * (vector + NPY_HEADER)
 
 
 def test_evaluation_on_the_nodes():
@@ -272,3 +318,15 @@ def test_wrappers_are_refused_where_they_would_not_cover_what_is_sent(name):
         strategy.run(grid_of(method), 1, progress=False, around=wrapper)
     with pytest.raises(ValueError, match="scale their noise for equal weights"):
         strategy_of(method, weights="examples").run(grid_of(method), 1, around=wrapper)
+
+
+def test_keys_are_never_overwritten(tmp_path):
+    script = Path(__file__).parents[2] / "examples" / "flower-app" / "certificates.py"
+    command = [sys.executable, str(script), str(tmp_path / "keys"), "--nodes", "1"]
+    subprocess.run(command, check=True, capture_output=True)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
+    assert set(before) == {"ca.crt", "ca.key", "server.pem", "server.key", "node-0", "node-0.pub"}
+    again = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "would be overwritten: take another folder" in again.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()} == before

@@ -56,7 +56,8 @@ class CohortResult:
     train_loss: float
     """Their weighted mean of the loss over all local steps."""
     mean_square_delta: float
-    """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas."""
+    """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas;
+    NaN where nobody knows it."""
     ledger: Ledger
     """What travelled: down for each client that was asked, up for each whose upload could be sent."""
     received: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -127,6 +128,8 @@ class GridEngine(Engine):
                 raise TooFewReplies(f"round {plan.round}: the wrapper around the strategy gave no mean")
             mean = wire.received_upload(arrays, broadcast, self.like_upload, self.settings.answer)
             self.result = replace(self.result, mean=post.completed(mean, broadcast))
+            if not post.exchange.rules["up/delta"].codec.is_exact:  # what the clients really did stays with them
+                self.result = replace(self.result, mean_square_delta=math.nan)
         return replace(
             self.result,
             kept={},  # memories stay on their nodes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
@@ -10,6 +11,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
 from fedlada.flower.exchange import CLOCKS, ask, log, one_line
+from fedlada.flower.nodes import MOST_EXAMPLES
 from fedlada.history import Result, Row
 from fedlada.observers import Observer
 from fedlada.simulation import Simulation
@@ -45,25 +47,36 @@ class ClientEvaluation(Observer):
             for client, node in sorted(engine.nodes.present.items())
         }
         sent = sum(wire.packed_bytes(message.content) for message in messages.values())
-        row["bytes_down"] += sent
         row["bytes_by_vector"]["down/(evaluation)"] = sent
         replies = ask(engine.grid, messages, engine.replies.time_limit)
-        row.update(_mean({client: replies[client] for client in sorted(replies)}))
+        asked = {client: (engine.settings.run, engine.plan.round, client) for client in sorted(replies)}
+        row.update(_mean(replies, asked))
 
 
-def _mean(replies: dict[int, Message]) -> dict[str, float | int]:
+def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
+    """On how many samples a node evaluated, and what came out; refuses what would spoil the mean of all."""
+    done = wire.read_header(reply, wire.Done)
+    if done.status != "done":
+        raise wire.WrongMessage(done.reason)
+    if (done.run, done.round, done.client) != asked:
+        raise wire.WrongMessage(f"it answers for {(done.run, done.round, done.client)}, not for {asked}")
+    num_examples = wire.metric(reply, "num-examples", int)
+    if not 1 <= num_examples <= MOST_EXAMPLES:
+        raise wire.WrongMessage(f"it evaluated on {num_examples} samples: 1 to {MOST_EXAMPLES} are possible")
+    record = reply.content.metric_records[wire.METRICS]
+    values = {name: wire.metric(reply, name, float) for name in ("loss", "accuracy") if name in record}
+    for name, value in values.items():
+        if not math.isfinite(value) or (name == "accuracy" and not 0 <= value <= 1):
+            raise wire.WrongMessage(f"its {name} is {value}")
+    return num_examples, values
+
+
+def _mean(replies: dict[int, Message], asked: dict[int, tuple[str, int, int]]) -> dict[str, float | int]:
     total = 0
     sums: dict[str, float] = {}
-    for client, reply in replies.items():
+    for client in asked:
         try:
-            done = wire.read_header(reply, wire.Done)
-            if done.status != "done":
-                raise wire.WrongMessage(done.reason)
-            num_examples = wire.metric(reply, "num-examples", int)
-            names = [name for name in ("loss", "accuracy") if name in reply.content.metric_records[wire.METRICS]]
-            values = {name: wire.metric(reply, name, float) for name in names}
-            if num_examples < 1:
-                raise wire.WrongMessage(f"it evaluated on {num_examples} samples")
+            num_examples, values = _measured(replies[client], asked[client])
         except wire.WrongMessage as error:
             log.warning("client %d could not evaluate: %s", client, one_line(error))
             continue

@@ -131,7 +131,9 @@ class MethodStrategy(Strategy):
         simulation, engine, nodes = self._simulation(grid, around, _run_name(out))
         wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)
         if self.weights == "examples":
-            wanted = self.num_clients  # every client's size is part of every mean
+            nodes.num_examples.update(_stored_examples(out, self.num_clients))
+            if len(nodes.num_examples) < self.num_clients:
+                wanted = self.num_clients  # every client's size is part of every mean
         nodes.wait_for(range(self.num_clients), wanted, self.replies.patience)
         observers = [NotesAttempt(engine.settings.attempt), *map(as_observer, callbacks)]
         if self.eval_clients_every is not None:
@@ -141,7 +143,7 @@ class MethodStrategy(Strategy):
         folder = None
         if out is not None:
             config = self._config(engine, rounds, nodes)
-            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
+            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, upgrade=_upgraded, warn=log.warning)
             checkpoints = folder.checkpoints
             engine.checkpoints = checkpoints.rounds
         simulation.run(rounds, observers, folder=folder)
@@ -275,6 +277,21 @@ def _run_name(out: str | Path | None) -> str:
         if isinstance(stored, str):
             return stored
     return uuid.uuid4().hex
+
+
+def _stored_examples(out: str | Path | None, num_clients: int) -> dict[int, int]:
+    """Each client's samples, as the run found in the folder has noted them."""
+    if out is None or not (Path(out) / "config.json").exists():
+        return {}
+    stored = read_config(Path(out)).get("examples")
+    if not isinstance(stored, list) or len(stored) != num_clients or any(type(one) is not int for one in stored):
+        return {}
+    return dict(enumerate(stored))
+
+
+def _upgraded(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration of an older version, as this one would have written it."""
+    return {"messages": "float32", "answer": "delta", "eval_clients_every": None, **stored}
 
 
 def _speak() -> None:
