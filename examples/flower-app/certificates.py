@@ -12,6 +12,7 @@ import argparse
 import datetime
 import ipaddress
 import os
+import sys
 from pathlib import Path
 
 from cryptography import x509
@@ -24,6 +25,7 @@ DAYS = 365
 
 def make_certificates(folder: Path, hosts: list[str]) -> None:
     """Write ca.crt, ca.key, server.pem and server.key, valid for these hosts and for a year."""
+    refuse_to_overwrite([folder / name for name in ("ca.crt", "ca.key", "server.pem", "server.key")])
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedlada federation CA")])
@@ -47,16 +49,24 @@ def make_certificates(folder: Path, hosts: list[str]) -> None:
     )
     for name, key in (("ca", ca_key), ("server", server_key)):
         _write_private(folder / f"{name}.key", key, serialization.PrivateFormat.PKCS8)
-    (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    _write(folder / "ca.crt", ca.public_bytes(serialization.Encoding.PEM), 0o644)
+    _write(folder / "server.pem", server.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 def make_node_key(path: Path) -> None:
     """Write a node's key pair, `path` and `path`.pub, in the form of ssh-keygen."""
+    public_path = path.with_name(f"{path.name}.pub")
+    refuse_to_overwrite([path, public_path])
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    path.with_name(f"{path.name}.pub").write_bytes(public + b"\n")
+    _write(public_path, public + b"\n", 0o644)
+
+
+def refuse_to_overwrite(paths: list[Path]) -> None:
+    """A key that is lost cannot be made again, and those who trust its certificate would be locked out."""
+    if found := [str(path) for path in paths if path.exists()]:
+        raise FileExistsError(f"{', '.join(found)} would be overwritten: take another folder, or move them away")
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
@@ -88,8 +98,11 @@ def _alternative(host: str) -> x509.GeneralName:
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
     data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    # Nobody else may read it, not even for a moment.
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    _write(path, data, 0o600)  # nobody else may read it, not even for a moment
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)
 
 
@@ -101,9 +114,12 @@ def main() -> None:
     )
     parser.add_argument("--nodes", type=int, default=0, help="also make keys for so many nodes")
     arguments = parser.parse_args()
-    make_certificates(arguments.folder, arguments.host or ["127.0.0.1"])
-    for number in range(arguments.nodes):
-        make_node_key(arguments.folder / f"node-{number}")
+    try:
+        make_certificates(arguments.folder, arguments.host or ["127.0.0.1"])
+        for number in range(arguments.nodes):
+            make_node_key(arguments.folder / f"node-{number}")
+    except OSError as error:
+        sys.exit(str(error))
     print(f"wrote {', '.join(sorted(path.name for path in arguments.folder.iterdir()))} to {arguments.folder}")
 
 

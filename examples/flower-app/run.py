@@ -45,15 +45,16 @@ def main() -> int:
         "out": arguments.out or folder / "run",
     }
     config["out"] = Path(config["out"]).resolve()
-    try:
-        with Federation(folder, insecure=arguments.insecure) as federation:
-            code = train(federation, config, arguments.kill)
-    finally:
-        if arguments.folder is None and arguments.out is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+    with Federation(folder, insecure=arguments.insecure) as federation:
+        code = train(federation, config, arguments.kill)
     if code:
-        return code
+        return code  # the logs that were spoken of stay
+    if arguments.folder is None and arguments.out is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     print(f"the run's folder is {config['out']}", flush=True)
+    if arguments.kill is not None and not was_lost(config["out"], arguments.kill):
+        print(f"client {arguments.kill} was to be killed, and no round lost it: nothing was shown", file=sys.stderr)
+        return 1
     return check(config) if arguments.check else 0
 
 
@@ -113,6 +114,12 @@ def kill_in_mid_round(federation: Federation, client: int, job: subprocess.Popen
 def rounds_done(out: Path) -> int:
     path = out / "metrics.jsonl"
     return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def was_lost(out: Path, client: int) -> bool:
+    """Whether a round went on without this client because it did not answer."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return any(client in row["lost"] for row in rows)
 
 
 def at_work(federation: Federation, client: int) -> set[str]:
