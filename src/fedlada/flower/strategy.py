@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,11 +28,12 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
+from fedlada.flower.stored import run_name, stored_examples, upgraded
 from fedlada.flower.versions import NotesAttempt, new_attempt
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, PlainProgress, as_observer
-from fedlada.runs.folder import RunFolder, describe_part, read_config
+from fedlada.runs.folder import RunFolder, describe_part
 from fedlada.schedules import Schedule, as_schedule
 from fedlada.simulation import Simulation
 from fedlada.validation import count, whole_number
@@ -128,10 +128,10 @@ class MethodStrategy(Strategy):
         if around is not None and self.weights != "uniform":
             raise ValueError("Flower's wrappers scale their noise for equal weights: take weights='uniform' with them")
         _speak()
-        simulation, engine, nodes = self._simulation(grid, around, _run_name(out))
+        simulation, engine, nodes = self._simulation(grid, around, run_name(out))
         wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)
         if self.weights == "examples":
-            nodes.num_examples.update(_stored_examples(out, self.num_clients))
+            nodes.num_examples.update(stored_examples(out, self.num_clients))
             if len(nodes.num_examples) < self.num_clients:
                 wanted = self.num_clients  # every client's size is part of every mean
         nodes.wait_for(range(self.num_clients), wanted, self.replies.patience)
@@ -143,7 +143,7 @@ class MethodStrategy(Strategy):
         folder = None
         if out is not None:
             config = self._config(engine, rounds, nodes)
-            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, upgrade=_upgraded, warn=log.warning)
+            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, upgrade=upgraded, warn=log.warning)
             checkpoints = folder.checkpoints
             engine.checkpoints = checkpoints.rounds
         simulation.run(rounds, observers, folder=folder)
@@ -268,30 +268,6 @@ class MethodStrategy(Strategy):
             "rounds": rounds,
             "replies": asdict(self.replies),
         }
-
-
-def _run_name(out: str | Path | None) -> str:
-    """A run's name: that of the run found in the folder, or a new one that no other run has."""
-    if out is not None and (Path(out) / "config.json").exists():
-        stored = read_config(Path(out)).get("run")
-        if isinstance(stored, str):
-            return stored
-    return uuid.uuid4().hex
-
-
-def _stored_examples(out: str | Path | None, num_clients: int) -> dict[int, int]:
-    """Each client's samples, as the run found in the folder has noted them."""
-    if out is None or not (Path(out) / "config.json").exists():
-        return {}
-    stored = read_config(Path(out)).get("examples")
-    if not isinstance(stored, list) or len(stored) != num_clients or any(type(one) is not int for one in stored):
-        return {}
-    return dict(enumerate(stored))
-
-
-def _upgraded(stored: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration of an older version, as this one would have written it."""
-    return {"messages": "float32", "answer": "delta", "eval_clients_every": None, **stored}
 
 
 def _speak() -> None:
