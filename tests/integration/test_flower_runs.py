@@ -21,7 +21,9 @@ from flwr.serverapp.strategy import (
 from fedlada import load_run, recipes
 from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
+from fedlada.flower.memory import Memories
 from fedlada.flower.versions import Version
+from fedlada.state import Kept
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -90,6 +92,24 @@ def test_names_of_memories(attempt):
     for text in ("", "0-", "3", "3-../../x", "-1-", "3-0123", "3-0123456789ABCDEF"):
         with pytest.raises(ValueError, match="does not name a memory"):
             Version.parse(text)
+
+
+def test_a_late_task_removes_nothing_that_its_successor_can_name(tmp_path):
+    """The old server had checkpoints of rounds 10 and 20 and was in round 28; the new one, from 20 on, is in 26."""
+    memories, old, new = Memories(tmp_path, "run", 1), "a" * 16, "b" * 16
+    kept = Kept(({"control": torch.ones(2)},))
+    ours = [Version(round, new) for round in (21, 25)]
+    theirs = [Version(round, old) for round in (3, 10, 15, 20, 27)]
+    for version in (Version(2, ""), *theirs, *ours):
+        memories.save(version, kept, needed=[])
+    memories.save(Version(28, old), kept, needed=[Version(round, old) for round in (10, 20, 27)])
+    assert memories.versions() == sorted([*theirs[1:2], *theirs[3:], *ours, Version(28, old)])
+    memories.save(Version(26, new), kept, needed=[Version(20, old), Version(25, new)])
+    # What is left of the old server goes when the checkpoints have passed it.
+    left = [Version(20, old), Version(25, new), Version(26, new), Version(27, old), Version(28, old)]
+    assert memories.versions() == left
+    memories.save(Version(40, new), kept, needed=[Version(30, new), Version(39, new)])
+    assert memories.versions() == [Version(40, new)]
 
 
 def test_a_late_task_of_a_dead_server_changes_no_memory(tmp_path):
