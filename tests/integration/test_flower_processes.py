@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flower-app"), str(APP)]
 from blobs import apps  # noqa: E402
 from certificates import make_certificates  # noqa: E402
 from federation import Federation, descendants, wait_until  # noqa: E402
-from run import kill_in_mid_round, rounds_done  # noqa: E402
+from run import kill_in_mid_round, rounds_done, was_lost  # noqa: E402
 
 LIMIT = 400
 STRANGERS = {
@@ -129,5 +129,6 @@ def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, mon
     rows = check_weights(tmp_path / "rough", "scaffold", 3)
     assert [row["clients"] for row in rows] == [[0, 1], [0, 1], [1]]  # the second from a memory on the disk
     assert rows[2]["lost"] == [0]
+    assert (was_lost(tmp_path / "rough", 0), was_lost(tmp_path / "rough", 1)) == (True, False)
     assert started
     wait_until(lambda: not any(map(lives, started)), 10, "processes are left behind")

@@ -55,8 +55,8 @@ def client_app(
         load_test: like `load_data`, for evaluation on the nodes; by default the training samples.
         loss: as in `fedlada.simulate`.
         client: this node's number, 0 to `num_clients - 1`; by default `partition-id` of its node config.
-        memory: the folder for what clients remember between rounds (SCAFFOLD); by default `memory` of the node config,
-            else the user's folder for state.
+        memory: the folder for what clients remember between rounds (SCAFFOLD, `top...` codes); by default `memory` of
+            the node config, else the user's folder for state.
         device: where to train; "auto" takes a GPU where there is one.
         dtype: torch.float32 or torch.float64; by default the model's own.
         mods: Flower's modifiers, such as `LocalDpMod`.

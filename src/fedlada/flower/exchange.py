@@ -39,7 +39,7 @@ class Replies:
     nodes: int | None = None
     """Clients that must be there before the first round; by default all."""
     patience: float = 3600.0
-    """Seconds after which a round that has too few nodes or answers gives up."""
+    """Seconds after which a round waits no longer: it goes on with the minimum, and without it the run ends."""
 
     def __post_init__(self) -> None:
         count("minimum", self.minimum)
