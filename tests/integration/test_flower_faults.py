@@ -201,6 +201,24 @@ def test_absurd_sizes_and_unreadable_answers_do_not_end_a_run(caplog):
     assert "cannot be read and is dropped: Unknown object type" in caplog.text
 
 
+def test_a_greeting_that_cannot_be_read_is_not_asked_for_again_at_once():
+    broken, honest = [], (grid := grid_of("fedavg")).pull_messages
+
+    def pull(message_ids):
+        if set(broken) & set(message_ids):
+            raise ValueError("Unknown object type")
+        return honest(message_ids)
+
+    def fault(who, asked, reply):
+        broken.extend([asked.metadata.message_id] if who == 2 else [])
+        return [reply]
+
+    grid.fault, grid.pull_messages = fault, pull
+    with pytest.raises(TooFewReplies, match=r"4 of the 5 nodes .* its answer cannot be read"):
+        strategy_of("fedavg", replies=QUICK).run(grid, 1, progress=False)
+    assert len(broken) == 1
+
+
 def test_an_app_that_raises_an_error_is_not_asked_again_in_its_round(caplog):
     calls = []
 

@@ -75,7 +75,11 @@ class Nodes:
         }
         if hello:
             self._asked.update(push(self.grid, hello))
-        for node_id, reply in pull(self.grid, self._asked):
+        waiting = set(self._asked.values())
+        heard = pull(self.grid, self._asked)
+        for node_id in waiting - set(self._asked.values()) - {node_id for node_id, _ in heard}:
+            self._refused[node_id] = ("its answer cannot be read", time.monotonic())
+        for node_id, reply in heard:
             self._hear(node_id, reply)
 
     def wait_for(self, clients: Collection[int], wanted: int, patience: float, enough: int | None = None) -> None:
