@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedlada.campaign.over_seeds import over_seeds, rounds_to
 from fedlada.campaign.request import Outcome, Request
 from fedlada.paper.main_runs import by_method, stands_for
-from fedlada.paper.published import COST_RATIOS, SEVEN, STAGE_TARGETS, STAGES, VECTORS
+from fedlada.paper.published import COST_RATIOS, COST_TOTALS, SEVEN, STAGE_TARGETS, VECTORS
 from fedlada.paper.rules import NEVER_RULE, rounds_rule
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.t6_stages import megabytes_to, stage_runs, stage_targets
@@ -57,7 +57,7 @@ def _totals(setting: Setting, lines: Results, stage: int) -> Table:
     rows = tuple(
         (
             name_of(method),
-            printed(VECTORS[method] * STAGES[method][PAPER][stage], 0),
+            printed(COST_TOTALS[method][stage], 0),
             printed(COST_RATIOS[method][stage], 2),
             rounds[method].text(),
             printed(counted[method], 0),
