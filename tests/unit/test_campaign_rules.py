@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,12 +16,16 @@ from fedlada.campaign.over_seeds import OverSeeds, best, best_round, final, over
 from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
 from fedlada.campaign.run import Shard
 from fedlada.campaign.sweep import Rung, Selection, rungs
+from fedlada.campaign.write import records
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.history import History
+from fedlada.paper.scales import FULL, QUICK
+from fedlada.paper.setting import Setting
 from fedlada.paper.target import ratios
+from fedlada.paper.targets import TARGETS
 
 TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
 
@@ -195,3 +201,27 @@ def test_a_validation_split_is_held_out_of_the_training_data():
         source.holding_out(0.99)
     with pytest.raises(ValueError, match=r"validation must be in \[0, 1\), got 1"):
         replace(TINY, validation=1.0)
+
+
+@pytest.mark.parametrize("scale", [QUICK, FULL], ids=["quick", "full"])
+def test_no_group_on_a_page_of_several_targets_holds_two_configurations(scale, tmp_path):
+    own = Setting(scale=scale, preset="paper", seeds=(0, 1), data_dir="data", device="cpu")
+    folders, outcomes = {}, []
+    for target in ("T2", "T4", "T8", "F4", "F7"):
+        for request in TARGETS[target].requests(own):
+            config = request.experiment.to_json()
+            key = json.dumps({**config, "rounds": 0}, sort_keys=True)
+            if key not in folders:
+                folders[key] = tmp_path / str(len(folders))
+                folders[key].mkdir()
+                (folders[key] / "config.json").write_text(json.dumps(config))
+            outcomes.append(Outcome(request, history(0.5), DONE, folders[key]))
+    shown = records(outcomes)
+    assert len(shown) == len(folders)
+    assert len({run.label for run in shown}) == len(shown)
+    groups, names = defaultdict(set), defaultdict(set)
+    for run in shown:
+        key = json.dumps({**run.config, "seed": 0, "rounds": 0}, sort_keys=True)
+        groups[run.group].add(key)
+        names[key].add(run.group)
+    assert all(len(found) == 1 for found in [*groups.values(), *names.values()])

@@ -21,9 +21,14 @@ class Request:
 
     label: str
     group: str
-    """Requests of one group differ in their seed alone."""
+    """Requests of one target and one group differ in their seed alone."""
     experiment: Experiment
     goal: Goal
+
+    @property
+    def name(self) -> str:
+        """The label without the seed: what such runs are called among those of other targets."""
+        return self.label.removesuffix(f", seed {self.experiment.seed}")
 
     def __post_init__(self) -> None:
         every = self.experiment.eval_every

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from fedlada.campaign.request import DIVERGED, UNFINISHED, Outcome
+from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
 from fedlada.report.chart import Chart
 from fedlada.report.command import run_command
 from fedlada.report.page import write_page
 from fedlada.report.plots import save_chart
-from fedlada.report.records import RunRecord
+from fedlada.report.records import RunRecord, decisive, told_apart
 from fedlada.report.stored import write_charts, write_command, write_tables
 from fedlada.report.table import Table
 from fedlada.runs.clients import read_clients
@@ -62,14 +63,28 @@ def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
         known = longest.get(outcome.folder)
         if len(outcome.history) and (known is None or len(known.history) < len(outcome.history)):
             longest[outcome.folder] = outcome
-    return [_record(outcome) for outcome in longest.values()]
+    shown = list(longest.values())
+    configs = [{**read_config(outcome.folder), "rounds": rounds_asked(outcome)} for outcome in shown]
+    return [_record(*one) for one in zip(shown, configs, _groups(shown, configs), strict=True)]
 
 
-def _record(outcome: Outcome) -> RunRecord:
-    config = {**read_config(outcome.folder), "rounds": len(outcome.history)}
+def rounds_asked(outcome: Outcome) -> int:
+    """How far a run goes for this request: it may be over before the goal's last round."""
+    return len(outcome.history) if outcome.status == DONE else outcome.request.goal.rounds
+
+
+def _groups(outcomes: Sequence[Outcome], configs: Sequence[dict[str, Any]]) -> list[str]:
+    """A group for each configuration: two targets may call different runs, or the same ones differently, by a name."""
+    first: dict[Any, str] = {}
+    for outcome, config in zip(outcomes, configs, strict=True):
+        first.setdefault(decisive(config), outcome.request.name)
+    return told_apart([first[decisive(config)] for config in configs], configs)
+
+
+def _record(outcome: Outcome, config: dict[str, Any], group: str) -> RunRecord:
     return RunRecord(
-        label=outcome.request.label,
-        group=outcome.request.group,
+        label=f"{group}, seed {outcome.request.experiment.seed}",
+        group=group,
         config=config,
         rows=outcome.history.rows,
         command=run_command(config, outcome.folder),

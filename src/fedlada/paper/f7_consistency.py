@@ -18,18 +18,18 @@ def requests(setting: Setting) -> list[Request]:
     goal = setting.goal(setting.scale.curve)
     needed = main_runs(setting, PAPER, ("scaffold",), goal)
     for alpha in ALPHAS:
-        needed += setting.requests(_group(alpha), PAPER, "fedlada", goal, hyper={"alpha": alpha})
+        needed += setting.requests(_group(setting, alpha), PAPER, "fedlada", goal, hyper={"alpha": alpha})
     return needed
 
 
-def _group(alpha: float) -> str:
-    return f"FedLADA, alpha {alpha:g}"
+def _group(setting: Setting, alpha: float) -> str:
+    return f"{main_group(setting, PAPER, 'fedlada')}, alpha {alpha:g}"
 
 
 def show(setting: Setting, results: Results) -> Shown:
     """The two corrections on a small problem, accuracy, and consistency."""
     lines = {"SCAFFOLD": results[main_group(setting, PAPER, "scaffold")]}
-    lines |= {_group(alpha): results[_group(alpha)] for alpha in ALPHAS}
+    lines |= {f"FedLADA, alpha {alpha:g}": results[_group(setting, alpha)] for alpha in ALPHAS}
     place = stands_for(setting, PAPER)
     return Shown(
         (final_table(f"F7: SCAFFOLD and FedLADA on {place}", setting, lines, drift=True),),

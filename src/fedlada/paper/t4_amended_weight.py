@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedlada.campaign.over_seeds import best, final, over_seeds
 from fedlada.campaign.request import Request
-from fedlada.paper.main_runs import stands_for
+from fedlada.paper.main_runs import main_group, stands_for
 from fedlada.paper.published import AMENDED_WEIGHT
 from fedlada.paper.rules import accuracy_rule
 from fedlada.paper.setting import Setting
@@ -21,18 +21,19 @@ def requests(setting: Setting) -> list[Request]:
     return [
         request
         for alpha in AMENDED_WEIGHT
-        for request in setting.requests(_group(alpha), PAPER, "fedlada", goal, hyper={"alpha": alpha})
+        for request in setting.requests(_group(setting, alpha), PAPER, "fedlada", goal, hyper={"alpha": alpha})
     ]
 
 
-def _group(alpha: float) -> str:
-    return f"FedLADA, alpha {alpha:g}"
+def _group(setting: Setting, alpha: float) -> str:
+    return f"{main_group(setting, PAPER, 'fedlada')}, alpha {alpha:g}"
 
 
 def show(setting: Setting, results: Results) -> Shown:
     """Accuracy by alpha."""
     figures = {
-        alpha: over_seeds(results[_group(alpha)], best("test_accuracy", setting.smooth)) for alpha in AMENDED_WEIGHT
+        alpha: over_seeds(results[_group(setting, alpha)], best("test_accuracy", setting.smooth))
+        for alpha in AMENDED_WEIGHT
     }
     last = final("test_accuracy", setting.smooth)
     rows = tuple(
@@ -40,7 +41,7 @@ def show(setting: Setting, results: Results) -> Shown:
             f"{alpha:g}",
             printed(paper),
             percent(figures[alpha]),
-            percent(over_seeds(results[_group(alpha)], last)),
+            percent(over_seeds(results[_group(setting, alpha)], last)),
         )
         for alpha, paper in AMENDED_WEIGHT.items()
     )
@@ -65,7 +66,9 @@ def show(setting: Setting, results: Results) -> Shown:
         log_x=True,
     )
     lines = curves(
-        "T4: FedLADA by alpha", {name: results[name] for name in map(_group, AMENDED_WEIGHT)}, "test_accuracy"
+        f"T4: FedLADA by alpha on {setting.title(PAPER)}",
+        {f"alpha {alpha:g}": results[_group(setting, alpha)] for alpha in AMENDED_WEIGHT},
+        "test_accuracy",
     )
     return Shown((Table(title, columns, rows, notes),), (by_alpha, lines))
 

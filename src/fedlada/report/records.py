@@ -125,8 +125,12 @@ SAME_GROUP = {*FREE_TO_CHANGE, "seed", "clients"}
 
 def group_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The method of each run, and as many other fields as tell different configurations apart."""
-    flat = [{name: text for name, text in flattened(config) if name not in SAME_GROUP} for config in configs]
-    names = [str(config.get("method", "run")) for config in configs]
+    return told_apart([str(config.get("method", "run")) for config in configs], configs)
+
+
+def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """These names, and where one stands for different configurations as many fields as tell them apart."""
+    names, flat = list(names), [dict(decisive(config)) for config in configs]
     order = {name: number for number, name in enumerate(FIRST_TO_NAME)}
     fields = sorted({name for one in flat for name in one}, key=lambda name: (order.get(name, len(order)), name))
     for field in fields:
@@ -138,6 +142,11 @@ def group_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
             for name, one in zip(names, flat, strict=True)
         ]
     return names
+
+
+def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """All that must be equal in runs that are averaged."""
+    return tuple(sorted((name, text) for name, text in flattened(config) if name not in SAME_GROUP))
 
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
