@@ -194,3 +194,17 @@ def test_watch_answers_this_machine_alone_and_serves_no_file(watched):
     assert (status, body) == (200, b"")
     assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
     assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_a_comparison_names_the_seeds_that_failed(command, tmp_path):
+    wild = ["--methods", "fedavg", "--seeds", "3,4", "--lr", "1e30", "--weight-decay", "1e10", "--rounds", 2]
+    quick = ["--model", "mlp", "--num-clients", 8, "--cohort-size", 2, "--local-steps", 2, "--jobs", 1, "--quiet"]
+    code, _, errors = command("compare", *wild, *quick, "--device", "cpu", "--out", "c")
+    assert code == 1
+    (table,) = data_of(tmp_path / "c" / "report.html")["tables"]
+    text = (tmp_path / "c" / "table.md").read_text()
+    assert "(0 of 2 seeds)" in text
+    for seed in (3, 4):
+        (why,) = re.findall(rf"fedavg, seed {seed}: (.+)", errors)
+        assert f"fedavg, seed {seed} failed: {why.rstrip('.')}." in table["notes"]
+        assert f"fedavg, seed {seed} failed: " in text

@@ -12,8 +12,10 @@ import pytest
 from fedlada.cli.flags import build_experiment
 from fedlada.cli.run import run as run_command_line
 from fedlada.experiment import Experiment
+from fedlada.history import History
 from fedlada.report.chart import Chart, Series
 from fedlada.report.command import run_command
+from fedlada.report.comparison import Comparison
 from fedlada.report.curves import all_curves, curves
 from fedlada.report.page import RunRecord, render, script_json, write_page
 from fedlada.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
@@ -267,3 +269,15 @@ def test_pictures_of_every_style_in_every_format(tmp_path):
         for metric in ("test_accuracy", "train_loss", "drift")
         for x in ("rounds", "megabytes", "seconds")
     }
+
+
+def test_a_failed_run_has_no_final_accuracy_and_is_named():
+    histories = [History([row(n, test_accuracy=value) for n in (1, 2)]) for value in (0.5, 0.7, 0.1)]
+    comparison = Comparison({"fedavg": histories}, 0.6, seeds=(4, 5, 6), failures={("fedavg", 6): "it diverged, badly"})
+    table = comparison.to_table()
+    assert dict(zip(table.columns, table.rows[0], strict=True))["final accuracy"] == "60.00 ± 14.14 % (2 of 3 seeds)"
+    assert dict(zip(table.columns, table.rows[0], strict=True))["best accuracy"] == "60.00 ± 14.14 % (2 of 3 seeds)"
+    assert table.notes[-1] == "fedavg, seed 6 failed: it diverged, badly."
+    lines = comparison.to_csv().splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == ["4", "5", "6"]
+    assert lines[-1] == 'fedavg,6,0.6,,,,,"it diverged, badly"'

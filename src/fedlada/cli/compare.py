@@ -94,7 +94,8 @@ def compare(
         rival: [History(read_rows(_place(folder, rival, seed) / "metrics.jsonl")) for seed in seeds] for rival in rivals
     }
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
-    comparison = Comparison(histories, target, baseline=baseline)
+    failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
+    comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
     command = _command(methods, seeds, {"messages": messages, **flags})
     _write(folder, comparison, first, command)
     runs = named([read_files(job.folder) for job in all_jobs if (job.folder / "config.json").exists()])
@@ -161,7 +162,9 @@ def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
                 "rounds_to_target": comparison.rounds_to_target(method),
                 "bytes_to_target": [history.bytes_to(comparison.target) for history in seeds],
                 "speed_up": comparison.speed_up(method),
-                "best_accuracy": [history.best() for history in seeds],
+                "final_accuracy": comparison.final_accuracies(method),
+                "best_accuracy": comparison.best_accuracies(method),
+                "failures": {str(seed): why for (name, seed), why in comparison.failures.items() if name == method},
             }
             for method, seeds in comparison.histories.items()
         },

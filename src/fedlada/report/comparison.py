@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedlada.history import History
@@ -35,6 +35,10 @@ class Comparison:
     target: float
     baseline: str = "fedavg"
     """The method against which speed-ups are counted."""
+    seeds: Sequence[int] = ()
+    """The seeds of each method's histories; 0, 1, ... where none are given."""
+    failures: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """By method and seed why a run failed: it has no final and no best accuracy, and it is named."""
 
     def rows(self) -> list[list[str]]:
         """One row of text a method, in the order of `COLUMNS`."""
@@ -53,6 +57,19 @@ class Comparison:
             return None
         return statistics.fmean(base) / statistics.fmean(own)
 
+    def final_accuracies(self, method: str) -> list[float | None]:
+        """For each seed the accuracy of the last evaluation; None where the run failed."""
+        return self._of_whole_runs(method, _last)
+
+    def best_accuracies(self, method: str) -> list[float | None]:
+        """For each seed the highest accuracy; None where the run failed."""
+        return self._of_whole_runs(method, History.best)
+
+    def _of_whole_runs(self, method: str, value: Callable[[History], float | None]) -> list[float | None]:
+        own = self.histories[method]
+        names = self.seeds or range(len(own))
+        return [None if (method, seed) in self.failures else value(one) for seed, one in zip(names, own, strict=True)]
+
     def _row(self, method: str) -> list[str]:
         seeds = self.histories[method]
         speed_up = self.speed_up(method)
@@ -61,8 +78,8 @@ class Comparison:
             _rounds(self.rounds_to_target(method)),
             "-" if speed_up is None else f"{speed_up:.2f}x",
             _rounds([_megabytes(history.bytes_to(self.target)) for history in seeds], ".3g"),
-            _spread([_last(history) for history in seeds]),
-            _spread([history.best() for history in seeds]),
+            _spread(self.final_accuracies(method)),
+            _spread(self.best_accuracies(method)),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
             _mean([row["seconds"] for history in seeds for row in history]),
         ]
@@ -77,19 +94,22 @@ class Comparison:
             notes=(
                 f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run.",
                 "MB: the vectors of all clients, up and down, as they were encoded.",
+                *(f"{method}, seed {seed} failed: {why.rstrip('.')}." for (method, seed), why in self.failures.items()),
             ),
         )
 
     def to_csv(self) -> str:
-        """The figures for a spreadsheet: one line for each method and seed number."""
+        """The figures for a spreadsheet: one line for each method and seed."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["method", "run", "target", "rounds_to_target", "bytes_to_target", *ACCURACIES])
-        for method, seeds in self.histories.items():
-            for number, history in enumerate(seeds):
-                to_target = [history.rounds_to(self.target), history.bytes_to(self.target)]
-                values = [*to_target, _last(history), history.best()]
-                writer.writerow([method, number, self.target, *("" if v is None else v for v in values)])
+        writer.writerow(["method", "seed", "target", "rounds_to_target", "bytes_to_target", *ACCURACIES, "failure"])
+        for method, own in self.histories.items():
+            seeds = self.seeds or range(len(own))
+            accuracies = zip(self.final_accuracies(method), self.best_accuracies(method), strict=True)
+            for seed, history, both in zip(seeds, own, accuracies, strict=True):
+                values = [history.rounds_to(self.target), history.bytes_to(self.target), *both]
+                cells = ["" if value is None else value for value in values]
+                writer.writerow([method, seed, self.target, *cells, self.failures.get((method, seed), "")])
         return out.getvalue()
 
 
@@ -123,6 +143,8 @@ def _mean(values: Sequence[float]) -> str:
 
 def _spread(values: Sequence[float | None]) -> str:
     known = [100 * value for value in values if value is not None]
+    some = "" if len(known) == len(values) else f" ({len(known)} of {len(values)} seeds)"
     if not known:
-        return "-"
-    return f"{statistics.fmean(known):.2f}" + (f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else "") + " %"
+        return f"-{some}"
+    spread = f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else ""
+    return f"{statistics.fmean(known):.2f}{spread} %{some}"
