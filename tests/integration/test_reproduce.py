@@ -22,7 +22,9 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import group
 from fedlada.paper.targets import TARGETS
 from fedlada.recipes import RECIPES
+from fedlada.report.watch import LiveReport
 
+CPU = ["--scale", "smoke", "--device", "cpu"]
 HERE = Work(jobs=1, quiet=True)
 
 
@@ -234,6 +236,38 @@ def test_the_command_writes_everything_and_runs_nothing_twice(smoke, tmp_path, c
     assert again["complete"] is True
     assert [table["title"][:8] for table in again["targets"]["T8"]][:2] == ["T8: cost", "T8: cost"]
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("metrics.jsonl")} == before
+
+
+def page_of(path):
+    return json.loads(path.read_text().split('id="data">')[1].split("</script>")[0])
+
+
+def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
+    """Runs that lie elsewhere, several targets, a run that stopped early, notes: `report` finds them all."""
+    whole, _ = smoke
+    out = tmp_path / "moved" / "both"
+    command("reproduce", "T8,F8", *CPU, "--cache", whole.folder, "--out", out, "--quiet")
+    first = page_of(out / "report.html")
+    assert first["notes"]
+    assert len(first["runs"]) == 7
+    command("report", out)
+    again = page_of(out / "report.html")
+    for name in ("title", "tables", "charts", "notes", "command"):
+        assert again[name] == first[name], name
+    assert [run["summary"] for run in again["runs"]] == [run["summary"] for run in first["runs"]]
+    assert all(run["summary"]["done"] == run["summary"]["planned"] for run in again["runs"])
+    assert [run["group"] for run in again["runs"]] == [run["group"] for run in first["runs"]]
+    command("report", out / "F8")  # no runs, but charts
+    assert page_of(out / "F8" / "report.html")["charts"]
+    live = json.loads(LiveReport(out, "live").index().content)
+    assert (len(live["runs"]), live["notes"], len(live["tables"])) == (7, first["notes"], len(first["tables"]))
+    listing = json.loads((out / "runs.json").read_text())
+    listing["runs"].append({**listing["runs"][0], "folder": "gone"})
+    (out / "runs.json").write_text(json.dumps(listing))
+    command("report", out)
+    assert "1 of the 8 runs of T8, F8 of the paper have not begun" in page_of(out / "report.html")["notes"][-1]
+    (out / "runs.json").write_text("{}")
+    assert "runs.json cannot be read" in command("report", out, code=2).err
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fedlada.report.curves import all_curves, curves
 from fedlada.report.page import RunRecord, render, script_json, write_page
 from fedlada.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
 from fedlada.report.plots import draw_chart, save_chart
-from fedlada.report.records import find_runs, group_names, read_runs
+from fedlada.report.records import find_runs, read_runs, told_apart
 from fedlada.report.stored import read_charts, read_tables, write_charts, write_tables
 from fedlada.report.table import Table
 
@@ -63,19 +63,25 @@ def test_a_table_is_escaped_in_every_form():
 
 
 def test_tables_and_charts_are_kept_and_checked(tmp_path):
-    assert read_tables(tmp_path) == read_charts(tmp_path) == []
+    folder = tmp_path / "whole" / "part"
+    folder.mkdir(parents=True)
+    assert read_tables(folder) == read_charts(folder) == []
     table = Table("t", ("a",), (("1",),))
     chart = Chart("c", "x", "y", (Series("s", (1.0, 2.0), (3.0, math.nan), (2.0, 2.0), (4.0, 4.0)),), targets=(1.0,))
-    write_tables(tmp_path, [table])
-    write_charts(tmp_path, [chart])
-    assert read_tables(tmp_path) == read_tables(tmp_path.parent) == [table]
-    (again,) = read_charts(tmp_path)
+    write_tables(folder, [table])
+    write_charts(folder, [chart])
+    assert read_tables(folder) == read_tables(tmp_path) == [table]
+    (again,) = read_charts(folder)
     assert math.isnan(again.series[0].y[1])
     assert again.to_json() == chart.to_json()
+    write_tables(folder.parent, [table])  # a whole that holds its parts' tables: none stands twice
+    write_charts(folder.parent, [])
+    assert read_tables(tmp_path) == [table]
+    assert read_charts(tmp_path) == []
     for text in ("{", "{}", '[{"title": 1}]', '[{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]'):
-        (tmp_path / "tables.json").write_text(text)
+        (folder / "tables.json").write_text(text)
         with pytest.raises(ValueError, match=r"tables\.json cannot be read"):
-            read_tables(tmp_path)
+            read_tables(folder)
 
 
 def test_shapes_that_do_not_fit_are_refused():
@@ -169,6 +175,9 @@ def test_groups_are_named_by_what_tells_them_apart():
     def config(method, seed=0, dataset="digits", lr=0.1, **hyper):
         return {"method": method, "seed": seed, "dataset": dataset, "lr": lr, "hyper": hyper, "rounds": seed + 1}
 
+    def group_names(configs):
+        return told_apart([one["method"] for one in configs], configs)
+
     assert group_names([config("fedavg"), config("fedavg", 1), config("fedlada", alpha=0.1)]) == [
         "fedavg",
         "fedavg",
@@ -225,7 +234,7 @@ def test_runs_are_found_at_any_depth_and_others_are_not(tmp_path):
     (tmp_path / "a" / "inside" / "config.json").write_text('{"method": "mine"}')
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"architecture": "bert"}')
-    found = [path.relative_to(tmp_path).as_posix() for path in find_runs(tmp_path)]
+    found = [run.folder.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)]
     assert found == ["a", "b/deep/er/fedavg-seed0", "b/fedavg-seed1"]
     runs = read_runs([tmp_path / "a", tmp_path])
     assert {run.label for run in runs} == {"fedavg, seed 0", "fedavg, seed 1", "fedavg, seed 2"}

@@ -9,6 +9,7 @@ from typing import Any
 from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
 from fedlada.report.chart import Chart
 from fedlada.report.command import run_command
+from fedlada.report.listing import ListedRun, Listing, write_listing
 from fedlada.report.page import write_page
 from fedlada.report.plots import save_chart
 from fedlada.report.records import RunRecord, decisive, told_apart
@@ -39,6 +40,7 @@ def write_folder(
     write_tables(folder, tables)
     write_charts(folder, charts)
     write_command(folder, command)
+    _list_runs(folder, title, outcomes, notes)
     write_page(
         folder / "report.html",
         title=title,
@@ -56,16 +58,32 @@ def write_folder(
     return ""
 
 
+def announce(folder: Path, title: str, outcomes: Sequence[Outcome]) -> None:
+    """List the runs before they begin, so that they can be watched from this folder wherever they lie."""
+    if not all(outcome.is_settled for outcome in outcomes):
+        _list_runs(folder, title, outcomes, ["These runs go on, or were interrupted: the same command goes on then."])
+
+
+def _list_runs(folder: Path, title: str, outcomes: Sequence[Outcome], notes: Sequence[str]) -> None:
+    runs = _each_once(outcomes)
+    listed = (ListedRun(one.folder, group, rounds_asked(one)) for one, group in zip(runs, _groups(runs), strict=True))
+    write_listing(folder, Listing(title, tuple(listed), tuple(notes)))
+
+
 def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
-    """Each run once, as a page shows it: as many rounds as the longest request asked for."""
+    """Each run that has begun, as a page shows it."""
+    runs = _each_once(outcomes)
+    return [_record(run, group) for run, group in zip(runs, _groups(runs), strict=True) if len(run.history)]
+
+
+def _each_once(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Of each run the outcome of the request that asked for most of its rounds."""
     longest: dict[Path, Outcome] = {}
     for outcome in outcomes:
-        known = longest.get(outcome.folder)
-        if len(outcome.history) and (known is None or len(known.history) < len(outcome.history)):
+        known = longest.setdefault(outcome.folder, outcome)
+        if (len(known.history), rounds_asked(known)) < (len(outcome.history), rounds_asked(outcome)):
             longest[outcome.folder] = outcome
-    shown = list(longest.values())
-    configs = [{**read_config(outcome.folder), "rounds": rounds_asked(outcome)} for outcome in shown]
-    return [_record(*one) for one in zip(shown, configs, _groups(shown, configs), strict=True)]
+    return list(longest.values())
 
 
 def rounds_asked(outcome: Outcome) -> int:
@@ -73,15 +91,17 @@ def rounds_asked(outcome: Outcome) -> int:
     return len(outcome.history) if outcome.status == DONE else outcome.request.goal.rounds
 
 
-def _groups(outcomes: Sequence[Outcome], configs: Sequence[dict[str, Any]]) -> list[str]:
+def _groups(outcomes: Sequence[Outcome]) -> list[str]:
     """A group for each configuration: two targets may call different runs, or the same ones differently, by a name."""
+    configs = [outcome.request.experiment.to_json() for outcome in outcomes]
     first: dict[Any, str] = {}
     for outcome, config in zip(outcomes, configs, strict=True):
         first.setdefault(decisive(config), outcome.request.name)
     return told_apart([first[decisive(config)] for config in configs], configs)
 
 
-def _record(outcome: Outcome, config: dict[str, Any], group: str) -> RunRecord:
+def _record(outcome: Outcome, group: str) -> RunRecord:
+    config = {**read_config(outcome.folder), "rounds": rounds_asked(outcome)}
     return RunRecord(
         label=f"{group}, seed {outcome.request.experiment.seed}",
         group=group,

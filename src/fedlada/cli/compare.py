@@ -23,7 +23,7 @@ from fedlada.report.comparison import Comparison
 from fedlada.report.curves import curves
 from fedlada.report.page import write_page
 from fedlada.report.plots import save_chart
-from fedlada.report.records import named, read_files
+from fedlada.report.records import FoundRun, named, read_files
 from fedlada.report.stored import write_command, write_tables
 from fedlada.runs.metrics import read_rows
 
@@ -98,7 +98,7 @@ def compare(
     comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
     command = _command(methods, seeds, {"messages": messages, **flags})
     _write(folder, comparison, first, command)
-    runs = named([read_files(job.folder) for job in all_jobs if (job.folder / "config.json").exists()])
+    runs = named([read_files(FoundRun(job.folder)) for job in all_jobs if (job.folder / "config.json").exists()])
     title = f"{', '.join(methods)} on {first.dataset}"
     write_page(folder / "report.html", title=title, runs=runs, tables=[comparison.to_table()], command=command)
     if as_json:

@@ -15,8 +15,8 @@ from fedlada.cli.output import make_folder
 from fedlada.report.curves import all_curves
 from fedlada.report.page import write_page
 from fedlada.report.plots import FORMATS, save_chart
-from fedlada.report.records import RunRecord, read_runs
-from fedlada.report.stored import read_charts, read_command, read_tables
+from fedlada.report.records import RunRecord, read_listings, read_runs
+from fedlada.report.stored import read_charts, read_command, read_notes, read_tables
 from fedlada.report.watch import HOST, LiveReport, serve
 
 
@@ -37,7 +37,8 @@ def report(
 ) -> None:
     """Make one page of runs, comparisons or reproductions, to look at in a browser.
 
-    A folder is a run's, or holds runs at any depth. The page needs no network and no other file.
+    A folder is a run's, holds runs at any depth, or lists them, as a reproduction's does. The page needs no
+    network and no other file.
 
     \b
     Example:
@@ -48,6 +49,7 @@ def report(
     runs = read_runs(folders)
     tables = [table for folder in folders for table in read_tables(folder)]
     charts = [chart for folder in folders for chart in read_charts(folder)]
+    notes = list(dict.fromkeys(note for folder in folders for note in read_notes(folder)))
     path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
     known = read_command(folders[0]) if len(folders) == 1 else ""
     command = known or shlex.join(["fedlada", "report", *map(str, folders), "--out", str(path)])
@@ -55,7 +57,7 @@ def report(
     if path.is_dir():
         raise ValueError(f"{path} is a folder: --out names the page, as in {path / 'report.html'}")
     name = title or title_of(folders, runs)
-    write_page(path, title=name, runs=runs, tables=tables, charts=charts, command=command)
+    write_page(path, title=name, runs=runs, tables=tables, charts=charts, notes=notes, command=command)
     print(f"{len(runs)} run(s) in {path}: open it in a browser")
     if plots is not None:
         make_folder(plots)
@@ -66,7 +68,10 @@ def report(
 
 
 def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
-    """A page's title where none was given: what is compared if that is short, else the folders' names."""
+    """A page's title where none was given: a campaign's own, what is compared if short, or the folders."""
+    listings = [listing for folder in folders for listing in read_listings(folder)]
+    if len(listings) == len(folders) == 1:
+        return listings[0].title
     groups = dict.fromkeys(run.group for run in runs)
     datasets = {str(run.config.get("dataset", "")) for run in runs}
     if 1 <= len(groups) <= 4 and len(datasets) == 1 and "" not in datasets:

@@ -13,7 +13,7 @@ import click
 from fedlada.campaign.request import Outcome, Request
 from fedlada.campaign.run import Budget, carry_out
 from fedlada.campaign.store import RunStore
-from fedlada.campaign.write import state_of, write_folder
+from fedlada.campaign.write import announce, state_of, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, work_of
 from fedlada.cli.flags import NearestChoice, Words, nearest
 from fedlada.cli.output import make_folder
@@ -90,10 +90,17 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     adopted = store.adopt(flags["merge"])
     if not quiet:
         print(_headline(targets, settings, everything, store, adopted), file=sys.stderr)
+    announce(folder, _title(targets), [store.outcome(request) for request in everything])
     outcomes = carry_out(everything, store, work)
     command = _command(targets, flags, out)
     shown = _write_all(targets, settings, requests, outcomes, folder, command, is_shard=work.shard.of > 1)
     _say(shown, outcomes, folder, flags, is_shard=work.shard.of > 1)
+
+
+def _title(targets: list[str]) -> str:
+    if len(targets) == 1:
+        return f"{targets[0]}: {TARGETS[targets[0]].title}"
+    return f"{', '.join(targets)} of the paper"
 
 
 def _setting(target: Target, flags: dict[str, Any]) -> Setting:
@@ -145,15 +152,13 @@ def _write_all(
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
         notes = [*state_of(own, is_shard=is_shard), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)
-        title = f"{name}: {TARGETS[name].title}"
-        _write(folder / name if several else folder, title, shown[name], own, notes, command)
+        _write(folder / name if several else folder, _title([name]), shown[name], own, notes, command)
     if several:
         together = Shown(
             tuple(table for one in shown.values() for table in one.tables),
             tuple(chart for one in shown.values() for chart in one.charts),
         )
-        title = f"{', '.join(targets)} of the paper"
-        _write(folder, title, together, outcomes, list(all_notes), command, pictures=False)
+        _write(folder, _title(targets), together, outcomes, list(all_notes), command, pictures=False)
     return shown
 
 

@@ -14,7 +14,7 @@ import click
 from fedlada.campaign.run import Budget, Shard, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, shown, sweep
-from fedlada.campaign.write import state_of, write_folder
+from fedlada.campaign.write import announce, state_of, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, work_of
 from fedlada.cli.flags import NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
 from fedlada.cli.output import make_folder, new_folder
@@ -27,6 +27,7 @@ from fedlada.report.table import Table
 HOME = Path("runs") / "sweep"
 DEFAULT_VALIDATION = 0.1
 NUM_CURVES = 8
+TITLE = "Sweep"
 
 
 @click.command(name="sweep")
@@ -80,6 +81,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
             f"{store.folder}",
             file=sys.stderr,
         )
+    announce(folder, TITLE, [store.outcome(request) for request in everything])
     # A rung goes on from the states of the one before: they are discarded at the end alone.
     rung_work = replace(work, discard=False)
     scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
@@ -146,7 +148,7 @@ def _report(
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
     charts = _charts(scored, selection)
     problem = write_folder(
-        folder, "Sweep", tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
+        folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
     )
     if problem:
         print(f"fedlada: {problem}", file=sys.stderr)
@@ -178,7 +180,7 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
         f"Sorted by the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}; "
         "the test set was not looked at."
     )
-    return Table("Sweep", ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
+    return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
 
 
 def _charts(scored: list[Scored], selection: Selection) -> list[Chart]:

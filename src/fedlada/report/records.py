@@ -13,6 +13,7 @@ from typing import Any
 from fedlada.history import Row
 from fedlada.messages import PRESETS
 from fedlada.report.command import run_command
+from fedlada.report.listing import LISTING, ListedRun, Listing, read_listing
 from fedlada.runs.clients import read_clients
 from fedlada.runs.folder import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
@@ -47,32 +48,66 @@ class StoredFiles:
     config: dict[str, Any]
     rows: list[Row]
     labels_per_client: list[list[int]] | None
+    listed: ListedRun | None = None
+    """What it is called where a campaign lists it."""
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run's folder, and its place in a campaign's list where it was found by that."""
+
+    folder: Path
+    listed: ListedRun | None = None
 
 
 def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
-    """Every run in these folders, at any depth; a folder without one is a sentence."""
-    found: dict[Path, Path] = {}
+    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence."""
+    found: list[FoundRun] = []
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}")
-        inside = {path.resolve(): path for path in find_runs(folder)}
-        if not inside:
+        inside = find_runs(folder)
+        if not inside and not read_listings(folder):
             raise ValueError(f"{folder} holds no run: no folder in it has a config.json")
-        found = {**found, **{real: path for real, path in inside.items() if real not in found}}
-    return named([read_files(path) for path in found.values()])
+        found += inside
+    return named([read_files(one) for one in _each_once(found)])
 
 
-def find_runs(folder: Path) -> Iterator[Path]:
-    """The run folders in a folder, itself included."""
-    return (place for place, is_run in walk(folder) if is_run)
+def find_runs(folder: Path) -> list[FoundRun]:
+    """The runs in a folder, itself included; below a list of runs, those that it lists."""
+    found: list[FoundRun] = []
+    for place, is_run in walk(folder, stop_at=LISTING):
+        listing = None if is_run else read_listing(place)
+        if is_run:
+            found.append(FoundRun(place))
+        elif listing is not None:
+            found += [FoundRun(run.folder, run) for run in listing.runs if (run.folder / "config.json").exists()]
+    return _each_once(found)
 
 
-def walk(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Every folder in a folder, itself first, and whether it is a run's; what a run's holds belongs to the run."""
+def read_listings(folder: Path) -> list[Listing]:
+    """The lists of runs in a folder, the outermost alone."""
+    places = (place for place, is_run in walk(folder, stop_at=LISTING) if not is_run)
+    return [listing for place in places if (listing := read_listing(place)) is not None]
+
+
+def _each_once(runs: Sequence[FoundRun]) -> list[FoundRun]:
+    """A run that several lists have goes as far as the longest of them."""
+    best: dict[Path, FoundRun] = {}
+    for run in runs:
+        known = best.setdefault(run.folder.resolve(), run)
+        if run.listed is not None and (known.listed is None or known.listed.rounds < run.listed.rounds):
+            best[run.folder.resolve()] = run
+    return list(best.values())
+
+
+def walk(folder: Path, *, stop_at: str) -> Iterator[tuple[Path, bool]]:
+    """Every folder in a folder, itself first, and whether it is a run's; none below a run's or one with that file."""
     for name, folders, files in os.walk(folder):
         place = Path(name)
         is_run = "config.json" in files and _is_run(place)
-        folders[:] = [] if is_run else sorted(one for one in folders if not one.startswith("."))
+        is_last = is_run or stop_at in files
+        folders[:] = [] if is_last else sorted(one for one in folders if not one.startswith("."))
         yield place, is_run
 
 
@@ -84,14 +119,19 @@ def _is_run(folder: Path) -> bool:
         return os.path.exists(folder / "metrics.jsonl")  # a run whose configuration is damaged: reading it will say so
 
 
-def read_files(folder: Path) -> StoredFiles:
-    """A run's folder as it is now, also while the run goes on."""
-    return StoredFiles(folder, read_config(folder), read_rows(folder / "metrics.jsonl"), read_clients(folder))
+def read_files(run: FoundRun) -> StoredFiles:
+    """A run's folder as it is now, also while the run goes on; of a listed run the rounds that are asked for."""
+    folder, listed = run.folder, run.listed
+    config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
+    if listed is not None:
+        config, rows = {**config, "rounds": listed.rounds}, rows[: listed.rounds]
+    return StoredFiles(folder, config, rows, read_clients(folder), listed)
 
 
 def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
     """Give each run its group and a label of its own."""
-    groups = group_names([run.config for run in runs])
+    known = [str(run.config.get("method", "run")) if run.listed is None else run.listed.group for run in runs]
+    groups = told_apart(known, [run.config for run in runs])
     labels = [f"{group}, seed {run.config.get('seed', '?')}" for group, run in zip(groups, runs, strict=True)]
     often = Counter(labels)
     return [
@@ -121,11 +161,6 @@ FIRST_TO_NAME = (
 """What people call experiments by; other fields name a group only where these do not tell it from another."""
 SAME_GROUP = {*FREE_TO_CHANGE, "seed", "clients"}
 """What may differ between runs that are averaged."""
-
-
-def group_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The method of each run, and as many other fields as tell different configurations apart."""
-    return told_apart([str(config.get("method", "run")) for config in configs], configs)
 
 
 def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:

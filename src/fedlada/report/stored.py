@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedlada.report.chart import Chart
-from fedlada.report.records import walk
+from fedlada.report.records import read_listings, walk
 from fedlada.report.table import Table
 from fedlada.runs.files import write_json
 
@@ -27,13 +27,19 @@ def write_charts(folder: Path, charts: Iterable[Chart]) -> None:
 
 
 def read_tables(folder: Path) -> list[Table]:
-    """The tables kept in a folder and in the folders in it, down to those of runs; none where none are kept."""
-    return [table for place, _ in walk(folder) for table in _read(place / TABLES, Table.from_json)]
+    """The tables kept in a folder; where it keeps none, those in the folders in it, down to those of runs."""
+    return [table for place, _ in walk(folder, stop_at=TABLES) for table in _read(place / TABLES, Table.from_json)]
 
 
 def read_charts(folder: Path) -> list[Chart]:
-    """The charts kept in a folder and in the folders in it, down to those of runs; none where none are kept."""
-    return [chart for place, _ in walk(folder) for chart in _read(place / CHARTS, Chart.from_json)]
+    """The charts kept in a folder; where it keeps no tables, also those in the folders in it, down to those of runs."""
+    return [chart for place, _ in walk(folder, stop_at=TABLES) for chart in _read(place / CHARTS, Chart.from_json)]
+
+
+def read_notes(folder: Path) -> list[str]:
+    """What was said of the runs listed in a folder, and how many of them are not there."""
+    notes = (note for one in read_listings(folder) for note in (*one.notes, one.missing))
+    return list(dict.fromkeys(note for note in notes if note))
 
 
 def _read(path: Path, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:

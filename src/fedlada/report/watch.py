@@ -13,8 +13,8 @@ from typing import Any
 
 from fedlada.report.page import render, shared_payload
 from fedlada.report.payload import rows_per_run, run_payload
-from fedlada.report.records import RunRecord, StoredFiles, find_runs, named, read_files
-from fedlada.report.stored import read_charts, read_command, read_tables
+from fedlada.report.records import FoundRun, RunRecord, StoredFiles, find_runs, named, read_files
+from fedlada.report.stored import read_charts, read_command, read_notes, read_tables
 
 HOST = "127.0.0.1"
 FILES = ("config.json", "metrics.jsonl", "clients.json")
@@ -43,15 +43,17 @@ class LiveReport:
             render(title, {"live": True}, live=True).encode("utf-8", "replace"), "text/html; charset=utf-8"
         )
         self._lock = threading.Lock()
-        self._files: dict[Path, tuple[Any, StoredFiles]] = {}
+        self._files: dict[FoundRun, tuple[Any, StoredFiles]] = {}
         self._made: dict[str, tuple[Any, Answer]] = {}
 
     def index(self) -> Answer:
         """What the page shows besides its runs, and which version of each run there is."""
         with self._lock:
-            runs = self._refresh()
             notes = [] if self.folder.is_dir() else [f"The folder {self.folder} is no longer there."]
+            runs: dict[str, Answer] = {}
             try:
+                runs = self._refresh()
+                notes += read_notes(self.folder)
                 tables, charts = read_tables(self.folder), read_charts(self.folder)
             except ValueError as error:
                 tables, charts, notes = [], [], [*notes, str(error)]
@@ -67,20 +69,20 @@ class LiveReport:
 
     def _refresh(self) -> dict[str, Answer]:
         files, signatures = {}, {}
-        for path in find_runs(self.folder):
-            signature = tuple(_signature(path / name) for name in FILES)
-            known = self._files.get(path)
+        for run in find_runs(self.folder):
+            signature = tuple(_signature(run.folder / name) for name in FILES)
+            known = self._files.get(run)
             try:
-                files[path] = known if known is not None and known[0] == signature else (signature, read_files(path))
+                files[run] = known if known is not None and known[0] == signature else (signature, read_files(run))
             except (ValueError, OSError):
                 continue  # being written, or gone since it was found: the next answer has it
-            signatures[path] = signature
+            signatures[run] = signature
         self._files = files
         room = rows_per_run(len(files))
         made = {}
-        for record, path in zip(named([stored for _, stored in files.values()]), files, strict=True):
-            name = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:20]
-            made[name] = self._make(name, (signatures[path], record.label, record.group, room), record)
+        for record, run in zip(named([stored for _, stored in files.values()]), files, strict=True):
+            name = hashlib.sha256(str(run.folder).encode("utf-8", "surrogateescape")).hexdigest()[:20]
+            made[name] = self._make(name, (signatures[run], run.listed, record.label, record.group, room), record)
         self._made = made
         return {name: answer for name, (_, answer) in made.items()}
 

@@ -1,0 +1,80 @@
+"""Which runs a campaign's folder is about, wherever they lie, how far they go, and what was said of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlada.runs.files import write_json
+
+LISTING = "runs.json"
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run by the name that it has here; it may go further than is asked for here."""
+
+    folder: Path
+    group: str
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a page needs besides tables, charts and the runs themselves."""
+
+    title: str
+    runs: tuple[ListedRun, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> str:
+        """A sentence about listed runs that are not there; empty where all are."""
+        gone = sum(not (run.folder / "config.json").exists() for run in self.runs)
+        if not gone:
+            return ""
+        return f"{gone} of the {len(self.runs)} runs of {self.title} have not begun, or are no longer where they were."
+
+
+def write_listing(folder: Path, listing: Listing) -> None:
+    """Keep it in a folder, in place of the one it kept."""
+    runs = [{**vars(run), "folder": _as_stored(run.folder, folder)} for run in listing.runs]
+    write_json(folder / LISTING, {"title": listing.title, "runs": runs, "notes": list(listing.notes)})
+
+
+def read_listing(folder: Path) -> Listing | None:
+    """The listing of a folder; None where it has none."""
+    path = folder / LISTING
+    try:
+        values = json.loads(path.read_bytes())
+        runs = tuple(
+            ListedRun(_as_found(_text(run["folder"]), folder), _text(run["group"]), int(run["rounds"]))
+            for run in values["runs"]
+        )
+        return Listing(_text(values["title"]), runs, tuple(map(_text, values["notes"])))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    except (KeyError, TypeError):
+        raise ValueError(f"{path} cannot be read: it is no list of runs with a title and notes") from None
+
+
+def _as_stored(run: Path, folder: Path) -> str:
+    """Relative where the two lie together, so that they can be moved together."""
+    real, home = run.resolve(), folder.resolve()
+    return os.path.relpath(real, home) if real.is_relative_to(home.parent) else str(real)
+
+
+def _as_found(stored: str, folder: Path) -> Path:
+    real, here = Path(os.path.normpath(folder.resolve() / stored)), Path.cwd()
+    return real.relative_to(here) if real.is_relative_to(here) else real
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
