@@ -122,6 +122,7 @@ def test_a_sweep_halves_and_never_sees_the_test_set(tmp_path, command):
     done = command("sweep", *grid, *FLAGS, "--rounds", 9, "--halving", 3, "--jobs", 1, "--json", "--out", out)
     result = json.loads(done.out)
     table = result["table"]["rows"]
+    assert result["table"]["notes"][0].endswith("held out; the test set was not looked at.")
     assert [row[-1] for row in table] == ["9", "3", "1", "1", "1", "1"]
     scores = {}
     for folder in (out / "runs").iterdir():
@@ -146,6 +147,12 @@ def test_a_sweep_halves_and_never_sees_the_test_set(tmp_path, command):
     ours = [float(row[-2]) for row in full["table"]["rows"]]
     assert ours == sorted(ours, reverse=True)
     assert len(ours) == 6
+
+
+def test_a_sweep_without_held_out_data_says_that_the_test_set_was_evaluated(tmp_path, command):
+    asked = ["sweep", "--set", "lr=0.1", *FLAGS, "--rounds", 1, "--jobs", 1, "--json", "--out", tmp_path]
+    (note,) = json.loads(command(*asked, "--select", "train_loss", "--validation", 0).out)["table"]["notes"]
+    assert note.endswith("last train_loss of 1 seed(s); the test set was evaluated, but nothing was chosen by it.")
 
 
 def test_a_key_press_saves_and_the_same_command_goes_on(tmp_path, command):

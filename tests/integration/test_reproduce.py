@@ -7,11 +7,14 @@ import io
 import json
 import math
 import re
+import shutil
 import sys
 
 import pytest
+import torch
 
 from command_line import rows
+from fedlada.campaign.identity import digest
 from fedlada.campaign.run import Shard, Work, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.cli import main
@@ -204,13 +207,44 @@ def test_shards_merged_are_the_whole(smoke, tmp_path):
         )
         assert 0 < sum(outcome.status == "done" for outcome in share) < len(requests)
     merged = RunStore(tmp_path / "merged")
-    assert merged.adopt([tmp_path / "1", tmp_path / "2"]) == len(requests)
-    assert merged.adopt([tmp_path / "1"]) == 0  # what is there already is not copied again
+    assert len(merged.adopt([tmp_path / "1", tmp_path / "2"]).taken) == len(requests)
+    assert merged.adopt([tmp_path / "1"]).taken == set()  # what is there already is not copied again
     for request in requests:
         assert merged.outcome(request).status == "done"
         assert rows(merged.path(request))[:2] == rows(whole.path(request))[:2]
     with pytest.raises(ValueError, match="holds no runs"):
         merged.adopt([tmp_path])
+
+
+def test_runs_of_a_gpu_are_shown_where_there_is_none(smoke, tmp_path, command):
+    whole, _ = smoke
+    here, there = TARGETS["F1"].requests(setting()), TARGETS["F1"].requests(setting(device="cuda"))
+    for own, request in zip(here, there, strict=True):
+        shutil.copytree(whole.path(own), tmp_path / "gpu" / "runs" / digest(request.experiment))
+    assert {outcome.status for outcome in carry_out(there, RunStore(tmp_path / "gpu" / "runs"), HERE)} == {"done"}
+    if torch.cuda.is_available():
+        return
+    asked = ["reproduce", "F1", "--scale", "smoke", "--device", "cuda", "--out", tmp_path / "new"]
+    refused = command(*asked, code=2).err
+    assert "device 'cuda' cannot be used here" in refused
+    assert "3 run(s) are not there yet" in refused
+    assert not (tmp_path / "new").exists()
+    assert (
+        "in " + str(tmp_path / "gpu") + " is needed here"
+        in command(
+            "reproduce",
+            "F1",
+            *CPU,
+            "--seeds",
+            "1",
+            "--merge",
+            tmp_path / "gpu",
+            "--out",
+            tmp_path / "new",
+            "--shard",
+            "9/9",
+        ).err
+    )  # three runs have nine shares, of which the last is empty
 
 
 def test_the_command_writes_everything_and_runs_nothing_twice(smoke, tmp_path, command):

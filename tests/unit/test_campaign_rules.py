@@ -22,9 +22,9 @@ from fedlada.data.images import Images
 from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.history import History
-from fedlada.paper.scales import FULL, QUICK
+from fedlada.paper.scales import FULL, QUICK, SMOKE
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import ratios
+from fedlada.paper.target import group, ratios
 from fedlada.paper.targets import TARGETS
 
 TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
@@ -225,3 +225,11 @@ def test_no_group_on_a_page_of_several_targets_holds_two_configurations(scale, t
         groups[run.group].add(key)
         names[key].add(run.group)
     assert all(len(found) == 1 for found in [*groups.values(), *names.values()])
+
+
+def test_t5_shows_means_of_evaluations_where_it_says_so():
+    own = Setting(scale=SMOKE, preset="paper", seeds=(0,), device="cpu", smooth=2, max_rounds=2)
+    rows = [{"round": n, "test_accuracy": 0.2 * n, "full_train_accuracy": 1.0} for n in (1, 2)]
+    outcomes = [Outcome(one, History(rows), DONE, Path("nowhere")) for one in TARGETS["T5"].requests(own)]
+    table = TARGETS["T5"].show(own, group(outcomes)).tables[0]
+    assert {(row[2], row[4], row[6]) for row in table.rows} == {("30.0", "2.0", "30.0")}

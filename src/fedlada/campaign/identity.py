@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedlada.api import resolve_device
 from fedlada.data.batches import LocalWork
@@ -61,11 +62,22 @@ def _digest(config: str) -> str:
         name: value for name, value in experiment.to_json().items() if name not in DECIDES_NOTHING
     }
     facts = data_facts(experiment)
-    settings |= {"device": resolve_device(experiment.device).type, "data": facts.digest}
+    settings |= {"device": device_kind(experiment.device), "data": facts.digest}
     if settings["device"] == "cuda":
         # There short runs take other kernels than long ones, and with them other last bits.
         settings["is_long"] = whole_length(experiment) * _most_steps(experiment, facts.source) >= WORTH_COMPILING
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def device_kind(device: str) -> str:
+    """The kind of a device, which need not be here: runs of a GPU can be shown where there is none."""
+    if device == "auto":
+        return resolve_device(device).type
+    try:
+        return torch.device(device).type
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
 
 
 def data_facts(experiment: Experiment) -> DataFacts:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fedlada.api import resolve_device
 from fedlada.campaign.identity import digest, whole_length
 from fedlada.campaign.request import Outcome, Request
 from fedlada.campaign.store import RunStore
@@ -74,6 +75,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
     """Run what is not there, as far as time and shard allow; the outcome of every request, in the given order."""
     if num_processes() > 1:
         raise ValueError("several runs are not shared by torchrun's processes: start this command without it")
+    check_devices(requests, store, work.shard)
     names = {id(request): digest(request.experiment) for request in requests}
     needed: dict[str, list[Request]] = {}
     for request in requests:
@@ -100,6 +102,18 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
             if names[id(request)] in mine - open_ones:
                 store.discard_states(request)
     return outcomes
+
+
+def check_devices(requests: Sequence[Request], store: RunStore, shard: Shard) -> None:
+    """Refuse a device that is not here, if anything must be run on it."""
+    mine = shard.share([digest(request.experiment) for request in requests])
+    open_ones = [one for one in requests if digest(one.experiment) in mine and not store.outcome(one).is_settled]
+    for device in dict.fromkeys(request.experiment.device for request in open_ones):
+        try:
+            resolve_device(device)
+        except ValueError as error:
+            num_runs = len({digest(one.experiment) for one in open_ones if one.experiment.device == device})
+            raise ValueError(f"{error}; {num_runs} run(s) are not there yet and need it") from None
 
 
 def _job(name: str, requests: Sequence[Request], folder: Path) -> Job:

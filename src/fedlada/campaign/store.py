@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,6 +17,14 @@ from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Reques
 from fedlada.history import History
 from fedlada.parallel import DIVERGED_FILE
 from fedlada.runs.metrics import read_rows
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """The names of the runs that other stores hold, and of those that were copied."""
+
+    found: frozenset[str]
+    taken: frozenset[str]
 
 
 class RunStore:
@@ -46,9 +55,10 @@ class RunStore:
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         (folder / "model.safetensors").unlink(missing_ok=True)
 
-    def adopt(self, places: Iterable[Path]) -> int:
+    def adopt(self, places: Iterable[Path]) -> Adopted:
         """Copy the runs of other stores (or of folders that hold one in `runs`) that go further than ours."""
-        adopted = 0
+        found: list[str] = []
+        taken: list[str] = []
         for place in places:
             store = place / "runs" if (place / "runs").is_dir() else place
             if not store.is_dir():
@@ -56,8 +66,10 @@ class RunStore:
             runs = [one for one in sorted(store.iterdir()) if is_run(one)]
             if not runs:
                 raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
-            adopted += sum(self._adopt(run) for run in runs if run.resolve() != (self.folder / run.name).resolve())
-        return adopted
+            found += [run.name for run in runs]
+            others = (run for run in runs if run.resolve() != (self.folder / run.name).resolve())
+            taken += [run.name for run in others if self._adopt(run)]
+        return Adopted(frozenset(found), frozenset(taken))
 
     def _adopt(self, theirs: Path) -> bool:
         ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from fedlada.api import resolve_device
+from fedlada.campaign.identity import device_kind
 from fedlada.campaign.request import UNFINISHED, Outcome, Request
-from fedlada.campaign.run import Budget, Shard, Work
+from fedlada.campaign.run import Budget, Shard, Work, check_devices
+from fedlada.campaign.store import RunStore
 from fedlada.cli.bars import Bars
-from fedlada.cli.output import print_table
+from fedlada.cli.output import make_folder, print_table
 from fedlada.report.table import Table
 
 Command = Callable[..., Any]
@@ -56,17 +57,33 @@ def work_of(flags: dict[str, Any], budget: Budget) -> Work:
 
 
 def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
-    """Look at device and data before anything is written: what is missing is one sentence, images are decoded once."""
+    """Look at the data before anything is written: what is missing is one sentence, images are decoded once."""
     seen = set()
     with Bars(quiet=quiet) as bars:
         for request in requests:
             experiment = request.experiment
-            if experiment.device not in seen:
-                resolve_device(experiment.device)
+            device_kind(experiment.device)
             key = (experiment.dataset, experiment.data_dir, experiment.image_size)
             if key not in seen:
                 experiment.build_cohorts(experiment.load_data(bars))
-            seen |= {experiment.device, key}
+            seen.add(key)
+
+
+def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: Work, places: Sequence[Path]) -> int:
+    """Make the folder and take over the runs of others; how many of those that are needed were taken."""
+    if not places:  # else only what they lack must be run here
+        check_devices(requests, store, work.shard)
+    make_folder(folder)
+    adopted = store.adopt(places)
+    needed = {store.path(request).name for request in requests}
+    if places and needed.isdisjoint(adopted.found):
+        print(
+            f"fedlada: none of the {len(adopted.found)} runs in {', '.join(map(str, places))} is needed here: the "
+            "version, the data, the settings or the kind of device differ (--device cuda names the runs of a GPU, "
+            "also where there is none)",
+            file=sys.stderr,
+        )
+    return len(adopted.taken & needed)
 
 
 def print_tables(tables: Sequence[Table]) -> None:

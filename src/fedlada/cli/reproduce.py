@@ -14,9 +14,8 @@ from fedlada.campaign.request import Outcome, Request
 from fedlada.campaign.run import Budget, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.write import announce, state_of, write_folder
-from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, work_of
+from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, take_over, work_of
 from fedlada.cli.flags import NearestChoice, Words, nearest
-from fedlada.cli.output import make_folder
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.scales import SCALES
@@ -86,8 +85,7 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
     folder = out or HOME / f"{name}-{flags['scale']}-{flags['preset']}"
     store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
-    make_folder(folder)
-    adopted = store.adopt(flags["merge"])
+    adopted = take_over(store, folder, everything, work, flags["merge"])
     if not quiet:
         print(_headline(targets, settings, everything, store, adopted), file=sys.stderr)
     announce(folder, _title(targets), [store.outcome(request) for request in everything])

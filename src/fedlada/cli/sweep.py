@@ -15,9 +15,9 @@ from fedlada.campaign.run import Budget, Shard, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, shown, sweep
 from fedlada.campaign.write import announce, state_of, write_folder
-from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, work_of
+from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, take_over, work_of
 from fedlada.cli.flags import NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
-from fedlada.cli.output import make_folder, new_folder
+from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
 from fedlada.paper.target import curves
 from fedlada.report.chart import Chart, Series
@@ -48,8 +48,8 @@ TITLE = "Sweep"
 def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
     """Try every combination of values and sort them by how well they do on held-out training data.
 
-    A tenth of the training data is held out (--validation); the test set is never looked at. A hyper-parameter
-    applies to those methods that have it.
+    A tenth of the training data is held out (--validation), and nothing is chosen by the test set: with held-out data
+    it is not even evaluated. A hyper-parameter applies to those methods that have it.
 
     \b
     Example:
@@ -70,10 +70,9 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     everything = [request for one in candidates for request in one.requests(first.rounds)]
     read_data(everything, quiet=quiet)
     folder = out or new_folder("sweep")
-    make_folder(folder)
     # Without --out every sweep has a new folder, but the same command must find its runs again.
     store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
-    store.adopt(flags["merge"])
+    take_over(store, folder, everything, work, flags["merge"])
     if not quiet:
         plan = f" in {len(steps)} rungs up to round {', '.join(str(step.rounds) for step in steps)}"
         print(
@@ -175,11 +174,14 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
         )
         for place, one in enumerate(scored, start=1)
     )
-    held = f" on {100 * first.validation:g} % of the training data, held out" if first.validation else ""
-    note = (
-        f"Sorted by the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}; "
-        "the test set was not looked at."
-    )
+    is_held_out = selection.metric.startswith("validation_")
+    held = f" on {100 * first.validation:g} % of the training data, held out" if is_held_out else ""
+    # Without held-out data a run evaluates the test set, though nothing is chosen by it.
+    histories = [outcome.history for one in scored for outcome in one.outcomes]
+    is_tested = any(name.startswith("test_") for history in histories for row in history for name in row)
+    test = "was evaluated, but nothing was chosen by it" if is_tested else "was not looked at"
+    way = f"the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}"
+    note = f"Sorted by {way}; the test set {test}."
     return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fedlada.campaign.goal import moving_average
 from fedlada.campaign.over_seeds import Value, over_seeds, rounds_to
 from fedlada.campaign.request import Outcome, Request
 from fedlada.history import History
@@ -39,11 +40,11 @@ def show(setting: Setting, results: Results) -> Shown:
             (
                 name_of(method),
                 printed(CONVERGED[method][paper][0]),
-                percent(over_seeds(waiting[name_of(method)], _accuracy_when(converged.round_in))),
+                percent(over_seeds(waiting[name_of(method)], _accuracy_when(converged.round_in, setting.smooth))),
                 printed(CONVERGED[method][paper][1], 0),
                 over_seeds(waiting[name_of(method)], rounds_to(converged)).text(),
                 printed(AT_1500[method][paper]),
-                percent(over_seeds(fixed[name_of(method)], _accuracy_when(lambda _: curve))),
+                percent(over_seeds(fixed[name_of(method)], _accuracy_when(lambda _: curve, setting.smooth))),
             )
             for method in METHODS
         )
@@ -76,14 +77,14 @@ def _halves(results: Results) -> tuple[Results, Results]:
     return waiting, fixed
 
 
-def _accuracy_when(round_of: Callable[[History], int | None]) -> Value:
-    """The test accuracy at a round that is found in the history."""
+def _accuracy_when(round_of: Callable[[History], int | None], smooth: int) -> Value:
+    """The test accuracy at a round that is found in the history, as the mean of the last evaluations up to it."""
 
     def find(outcome: Outcome) -> float | None:
         round = round_of(outcome.history)
         if round is None or len(outcome.history) < round:
             return None
-        values = outcome.history[:round].measured("test_accuracy")[1]
+        values = moving_average(outcome.history[:round].measured("test_accuracy")[1], smooth)
         return values[-1] if values else None
 
     return find
