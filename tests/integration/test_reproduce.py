@@ -104,6 +104,20 @@ def test_the_papers_totals_are_those_it_prints(smoke):
     assert totals == [["94", "91", "170", "142", "96", "130", "90"], ["537", "511", "524", "572", "611", "-", "372"]]
 
 
+def test_the_study_is_computed_once(tmp_path):
+    told = []
+    own = setting(seeds=(0, 1), tell=told.append, folder=tmp_path)
+    first = TARGETS["theory"].show(own, {})
+    assert told
+    told.clear()
+    again = TARGETS["theory"].show(own, {})
+    assert not told
+    assert again.tables == first.tables
+    assert [chart.to_json() for chart in again.charts] == [chart.to_json() for chart in first.charts]
+    with pytest.raises(ValueError, match="at least two seeds"):  # of other seeds it would be computed
+        TARGETS["theory"].show(setting(seeds=(0,), folder=tmp_path), {})
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_becomes_tables_and_charts(name, smoke):
     _, outcomes = smoke
@@ -310,6 +324,8 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T9"], "'t9' is not known; it is one of T1, T2"),
         (["reproduce", "T6", "--scale", "larg"], "'larg' is not known; it is one of smoke, quick, full"),
         (["reproduce", "T6", "--scale", "smoke", "--shard", "3/2"], "shard must be one of 1/2 to 2/2, got 3/2"),
+        (["reproduce", "theory", "--scale", "smoke", "--shard", "1/2"], "leave --budget and --shard out, or theory"),
+        (["reproduce", "T6,theory", "--scale", "smoke", "--budget", "5"], "leave --budget and --shard out, or theory"),
         (["reproduce", "T6", "--scale", "smoke", "--budget", "0"], "budget must be positive, got 0"),
         (["reproduce", "T6", "--scale", "full", "--rounds", "7"], "rounds must be a multiple of 5"),
         (["reproduce", "T6", "--scale", "full"], "cifar10 must be read from files: say where they lie with --data-dir"),

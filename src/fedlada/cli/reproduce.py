@@ -79,6 +79,8 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     budget = Budget(flags["budget"])
     settings = {name: _setting(TARGETS[name], flags) for name in targets}
     work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
+    if "theory" in targets and (flags["budget"] is not None or work.shard.of > 1):
+        raise ValueError("theory is computed in one go, without runs: leave --budget and --shard out, or theory")
     requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
     everything = [request for own in requests.values() for request in own]
     read_data(everything, quiet=quiet)
@@ -145,12 +147,13 @@ def _write_all(
     several = len(targets) > 1
     for name in targets:
         own = [left.pop(0) for _ in requests[name]]
-        found = TARGETS[name].show(settings[name], group(own))
+        place = folder / name if several else folder
+        found = TARGETS[name].show(replace(settings[name], folder=place), group(own))
         hyper = hyper_parameter_table(TARGETS[name], settings[name], own)
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
         notes = [*state_of(own, is_shard=is_shard), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)
-        _write(folder / name if several else folder, _title([name]), shown[name], own, notes, command)
+        _write(place, _title([name]), shown[name], own, notes, command)
     if several:
         together = Shown(
             tuple(table for one in shown.values() for table in one.tables),

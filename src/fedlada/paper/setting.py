@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fedlada.campaign.goal import Goal, Milestone
@@ -30,6 +31,8 @@ class Setting:
     """Evaluations in a moving average."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
     """Who is told about what is computed on the spot."""
+    folder: Path | None = field(default=None, compare=False)
+    """Where that is kept, so that it is computed once."""
 
     @classmethod
     def named(cls, scale: str, *, data_dir: str | None = None, **others: Any) -> Setting:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+
 from fedlada.campaign.request import Request
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Results, Shown, Target
 from fedlada.paper.theory import study
+from fedlada.report.chart import Chart
+from fedlada.report.table import Table
+from fedlada.runs.files import write_json
 
 
 def requests(setting: Setting) -> list[Request]:
@@ -14,9 +21,35 @@ def requests(setting: Setting) -> list[Request]:
 
 
 def show(setting: Setting, results: Results) -> Shown:
-    """The study's tables and charts."""
+    """The study's tables and charts; computed once for a scale, its seeds and a version of the library."""
+    path = None if setting.folder is None else setting.folder / f"study-{_digest(setting)}.json"
+    known = None if path is None else _read(path)
+    if known is not None:
+        return known
     tables, charts = study(setting.scale.name, setting.seeds, setting.tell)
-    return Shown(tuple(tables), tuple(charts))
+    shown = Shown(tuple(tables), tuple(charts))
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain = {"tables": [one.to_json() for one in shown.tables], "charts": [one.to_json() for one in shown.charts]}
+        write_json(path, plain)
+    return shown
+
+
+def _digest(setting: Setting) -> str:
+    from fedlada import __version__
+
+    key = json.dumps([setting.scale.name, setting.seeds, __version__])
+    return hashlib.sha256(key.encode()).hexdigest()[:20]
+
+
+def _read(path: Path) -> Shown | None:
+    """What is kept; nothing where it cannot be read, for it can be computed again."""
+    try:
+        kept = json.loads(path.read_bytes())
+        tables, charts = map(Table.from_json, kept["tables"]), map(Chart.from_json, kept["charts"])
+        return Shown(tuple(tables), tuple(charts))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 TARGET = Target(
