@@ -22,6 +22,8 @@ from fedlada.data.images import Images
 from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.history import History
+from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
+from fedlada.paper.describe import setting_notes
 from fedlada.paper.scales import FULL, QUICK, SMOKE
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group, ratios
@@ -233,3 +235,20 @@ def test_t5_shows_means_of_evaluations_where_it_says_so():
     outcomes = [Outcome(one, History(rows), DONE, Path("nowhere")) for one in TARGETS["T5"].requests(own)]
     table = TARGETS["T5"].show(own, group(outcomes)).tables[0]
     assert {(row[2], row[4], row[6]) for row in table.rows} == {("30.0", "2.0", "30.0")}
+
+
+def test_notes_name_every_value_and_the_choices_that_bear_on_the_runs():
+    def notes(target, **changes):
+        own = Setting(
+            **{"scale": FULL, "preset": "paper", "seeds": (0,), "data_dir": "data", "device": "cpu", **changes}
+        )
+        done = [Outcome(one, History(), UNFINISHED, Path("nowhere")) for one in TARGETS[target].requests(own)]
+        return "\n".join(setting_notes(own, done))
+
+    assert "cifar10: model resnet18-gn, 100 clients, 5 or 10 or 20 or 50 a round" in notes("F4")
+    assert "2 or 4 or 10 or 20 local epoch(s)" in notes("T3")
+    for sentence in (AUGMENTATION, STEM):
+        assert sentence in notes("F4")
+        assert sentence not in notes("F4", scale=QUICK)
+    assert PRECISION in notes("F4", device="cuda")
+    assert PRECISION not in notes("F4")

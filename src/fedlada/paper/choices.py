@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedlada.experiment import hyper_parameters
+from fedlada.campaign.identity import device_kind
+from fedlada.experiment import Experiment, hyper_parameters
 from fedlada.local import AMSGrad
 from fedlada.presets import PAPER_ALPHA, TUNED
 from fedlada.recipes import RECIPES
@@ -29,6 +30,31 @@ CHOICES = (
     "The server's Adam has tau 1e-2.",
     "Every round has exactly S clients. L2 is part of the gradient, before the moments.",
 )
+
+
+AUGMENTATION = (
+    "Augmentation is the authors': every second image is flipped, and for every second one a random crop of the padded "
+    "image is taken, as in their simulator; the paper speaks of random crops and does not say how often."
+)
+STEM = (
+    "ResNet-18-GN has ImageNet's stem, 7x7 with stride 2 and a max-pool, also at 32x32, and 2 groups in each GroupNorm: "
+    "the paper does not say, the authors' simulator has it so."
+)
+PRECISION = (
+    "On a GPU gradients are computed in bf16, parameters and states are kept in float32; the paper says nothing."
+)
+
+
+def choices_of(experiment: Experiment) -> tuple[str, ...]:
+    """The choices that bear on a run."""
+    full = experiment.resolved()
+    is_rounded = device_kind(full.device) == "cuda" and full.engine != "sequential" and full.dtype == "float32"
+    bears = {
+        AUGMENTATION: full.augment == "authors",
+        STEM: full.model == "resnet18-gn",
+        PRECISION: is_rounded and full.precision in ("auto", "bf16"),
+    }
+    return (*CHOICES, *(sentence for sentence, is_so in bears.items() if is_so))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlada.campaign.request import Outcome
-from fedlada.paper.choices import CHOICES, PRESETS, values_of
+from fedlada.experiment import Experiment
+from fedlada.paper.choices import PRESETS, choices_of, values_of
 from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Target
@@ -41,21 +42,29 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
 
 def setting_notes(setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
     """The setting in sentences."""
-    notes = []
-    shown = set()
-    for outcome in outcomes:
-        full = outcome.request.experiment.resolved()
-        if full.dataset in shown:
-            continue
-        shown.add(full.dataset)
-        notes.append(
-            f"{full.dataset}: model {full.model}, {full.num_clients} clients, {full.cohort_size} a round, Dirichlet "
-            f"{full.concentration:g}{' with refilled pools' if full.refill else ''}, batches of {full.batch_size}, "
-            f"{full.local_epochs} local epoch(s), augmentation {full.augment}; runs can go on to round {full.rounds}."
-        )
+    experiments = [outcome.request.experiment for outcome in outcomes]
+    by_dataset: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        by_dataset.setdefault(experiment.dataset, []).append(experiment.resolved())
+    notes = [_describe(dataset, own) for dataset, own in by_dataset.items()]
     if outcomes and setting.scale.name != "full":
         notes.append(
             f"Scale {setting.scale.name}: other data and a smaller model than the paper's, so its figures stand beside "
             "ours for their order and ratios, not their size. --scale full is the paper's setting."
         )
-    return [*notes, *(CHOICES if outcomes else ())]
+    return [*notes, *dict.fromkeys(choice for experiment in experiments for choice in choices_of(experiment))]
+
+
+def _describe(dataset: str, runs: Sequence[Experiment]) -> str:
+    """All runs on a data set: where they differ in a field, each of its values is named."""
+
+    def values(name: str) -> str:
+        found = dict.fromkeys(getattr(run, name) for run in runs)
+        return " or ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in found)
+
+    refilled = " with refilled pools" if all(run.refill for run in runs) else ""
+    return (
+        f"{dataset}: model {values('model')}, {values('num_clients')} clients, {values('cohort_size')} a round, "
+        f"Dirichlet {values('concentration')}{refilled}, batches of {values('batch_size')}, {values('local_epochs')} "
+        f"local epoch(s), augmentation {values('augment')}; runs can go on to round {values('rounds')}."
+    )
