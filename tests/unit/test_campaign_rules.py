@@ -24,9 +24,9 @@ from fedlada.experiment import Experiment
 from fedlada.history import History
 from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
 from fedlada.paper.describe import setting_notes
-from fedlada.paper.scales import FULL, QUICK, SMOKE
+from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import group, ratios
+from fedlada.paper.target import curves, group, ratios
 from fedlada.paper.targets import TARGETS
 
 TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
@@ -252,3 +252,14 @@ def test_notes_name_every_value_and_the_choices_that_bear_on_the_runs():
         assert sentence not in notes("F4", scale=QUICK)
     assert PRECISION in notes("F4", device="cuda")
     assert PRECISION not in notes("F4")
+
+
+def test_seeds_without_a_value_are_named_below_a_chart():
+    chart = curves("c", {"a": [outcome(DONE, 0.5), outcome(UNFINISHED)], "b": [outcome(DONE, 0.5)]}, "test_accuracy")
+    assert chart.series[0].y == (0.5,)
+    assert chart.note == "Without a value: 1 of 2 seeds of a."
+
+
+def test_half_a_client_is_rounded_up():
+    own = Setting(scale=QUICK_ON_DIGITS, preset="paper", seeds=(0,), device="cpu")
+    assert [one.experiment.cohort_size for one in TARGETS["F4"].requests(own)] == [3, 5, 10, 25]  # of 50

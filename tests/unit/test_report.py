@@ -290,3 +290,9 @@ def test_a_failed_run_has_no_final_accuracy_and_is_named():
     lines = comparison.to_csv().splitlines()
     assert [line.split(",")[1] for line in lines[1:]] == ["4", "5", "6"]
     assert lines[-1] == 'fedavg,6,0.6,,,,,"it diverged, badly"'
+
+
+def test_what_is_held_out_is_drawn_and_kept():
+    rows = [row(n, **({"validation_accuracy": 0.5} if n % 7 == 0 else {})) for n in range(1, 701)]
+    assert "validation_accuracy-by-rounds" in all_curves([record(rows=rows)])
+    assert {n - 1 for n in range(7, 701, 7)} <= set(kept_rounds(rows, 300))

@@ -37,7 +37,7 @@ AUGMENTATION = (
     "image is taken, as in their simulator; the paper speaks of random crops and does not say how often."
 )
 STEM = (
-    "ResNet-18-GN has ImageNet's stem, 7x7 with stride 2 and a max-pool, also at 32x32, and 2 groups in each GroupNorm: "
+    "ResNet-18-GN has ImageNet's stem, 7x7 with stride 2 and a max-pool also at 32x32, and 2 groups in each GroupNorm; "
     "the paper does not say, the authors' simulator has it so."
 )
 PRECISION = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.setting import Setting
@@ -20,7 +22,7 @@ def requests(setting: Setting) -> list[Request]:
         request
         for share in SHARES
         for request in setting.requests(
-            _group(share), PAPER, "fedlada", goal, cohort_size=max(1, round(share * num_clients))
+            _group(share), PAPER, "fedlada", goal, cohort_size=max(1, math.floor(share * num_clients + 0.5))
         )
     ]
 

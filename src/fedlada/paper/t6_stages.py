@@ -47,7 +47,12 @@ def show(setting: Setting, results: Results) -> Shown:
             for row, more in zip(cells, zip(*shown, strict=True), strict=True):
                 row.extend(more)
         title = f"T6: rounds to the early and the middle stage on {stands_for(setting, paper)}"
-        notes = (rounds_rule(setting), NEVER_RULE, RATIO_RULE, "MB: all that travelled up and down until then.")
+        notes = (
+            rounds_rule(setting),
+            NEVER_RULE,
+            RATIO_RULE,
+            "MB: the vectors that travelled up and down until then, without their envelopes.",
+        )
         tables.append(Table(title, tuple(columns), tuple(map(tuple, cells)), notes))
         targets = stage_targets(setting, paper)
         charts.append(curves(f"{setting.title(paper)}: test accuracy", lines, "test_accuracy", targets=targets))
@@ -55,7 +60,7 @@ def show(setting: Setting, results: Results) -> Shown:
 
 
 def megabytes_to(reached: Value) -> Value:
-    """What travelled until a round, in both directions and for all clients."""
+    """The vectors that travelled until a round, in both directions and for all clients."""
 
     def count(outcome: Outcome) -> float | None:
         round = reached(outcome)

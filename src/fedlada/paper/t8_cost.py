@@ -71,7 +71,8 @@ def _totals(setting: Setting, lines: Results, stage: int) -> Table:
     reached = f"{100 * target:g} % (the paper's {STAGE_TARGETS[PAPER][stage]:g} %)"
     title = f"T8: cost to {reached} on {stands_for(setting, PAPER)}"
     notes = (
-        "Ratios are to FedAvg; the paper's are cut, not rounded. Nd by the paper's count of vectors, MB as it travels.",
+        "Ratios are to FedAvg; the paper's are cut, not rounded. Nd by the paper's count of vectors; MB: the "
+        "vectors as they travel, without their envelopes.",
         rounds_rule(setting),
         NEVER_RULE,
     )

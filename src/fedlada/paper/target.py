@@ -95,7 +95,15 @@ def curves(
     lines = [_line(name, outcomes, metric) for name, outcomes in results.items()]
     label = {"drift": "mean squared distance to the new global model"}.get(metric, metric.replace("_", " "))
     shown = tuple(line for line in lines if line.x)
-    return Chart(title, "round", label, shown, log_y=log_y, targets=tuple(targets))
+    missing = [text for name, outcomes in results.items() if (text := _without(name, outcomes, metric))]
+    note = f"Without a value: {', '.join(missing)}." if missing else ""
+    return Chart(title, "round", label, shown, log_y=log_y, targets=tuple(targets), note=note)
+
+
+def _without(name: str, outcomes: Sequence[Outcome], metric: str) -> str:
+    """How many seeds of a line have no value at all, so that its mean is over the others."""
+    num_missing = sum(not outcome.history.measured(metric)[1] for outcome in outcomes)
+    return f"{num_missing} of {len(outcomes)} seeds of {name}" if num_missing else ""
 
 
 def _line(name: str, outcomes: Sequence[Outcome], metric: str) -> Series:

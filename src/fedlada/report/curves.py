@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlada.history import Row
 from fedlada.report.chart import Chart, Series
-from fedlada.report.records import RunRecord
+from fedlada.report.records import EVALUATED, RunRecord
 
 X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "rounds": ("round", lambda _: 1.0),
@@ -86,7 +86,7 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
 def _metrics(runs: Sequence[RunRecord]) -> list[str]:
     """What was evaluated, the loss of training and the drift."""
     names = dict.fromkeys(name for run in runs for row in run.rows for name in row if _is_number(row[name]))
-    return [name for name in names if name.startswith(("test_", "full_train_")) or name in ("train_loss", "drift")]
+    return [name for name in names if name.startswith(EVALUATED) or name in ("train_loss", "drift")]
 
 
 def _of(row: Row, name: str) -> float:

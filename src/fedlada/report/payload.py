@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedlada.history import History, Row
-from fedlada.report.records import RunRecord, flattened
+from fedlada.report.records import EVALUATED, RunRecord, flattened
 
 MAX_ROWS = 45_000
 """Rounds on one page, all runs together: about three megabytes."""
@@ -69,7 +69,7 @@ def kept_rounds(rows: Sequence[Row], max_rows: int) -> list[int]:
     """Which rows a page shows: all of a short run, else evenly spaced ones, the measured ones first."""
     if len(rows) <= max_rows:
         return list(range(len(rows)))
-    evaluated = [index for index, row in enumerate(rows) if any(name.startswith("test_") for name in row)]
+    evaluated = [index for index, row in enumerate(rows) if any(name.startswith(EVALUATED) for name in row)]
     # Rounds are chosen by their place alone, at distances of 1, 2, 4, ...: runs of any lengths have the coarser grid in
     # common and can still be averaged.
     kept = {0, len(rows) - 1, *_spaced(evaluated, max_rows)}

@@ -18,6 +18,9 @@ from fedlada.runs.clients import read_clients
 from fedlada.runs.folder import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 
+EVALUATED = ("test_", "validation_", "full_train_")
+"""How the names of what is measured in some rounds alone begin."""
+
 
 @dataclass(frozen=True)
 class RunRecord:
