@@ -15,7 +15,7 @@ from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE, Ledger
 from fedlada.messages.wire import envelope_bytes
 from fedlada.plan import RoundPlan
-from fedlada.state import Broadcast, Kept, Server, Upload, num_bytes
+from fedlada.state import Broadcast, Kept, PerTransform, Server, Upload, num_bytes
 
 SHARE_FOR_RESIDUALS = 0.25
 """Of a GPU's memory: what clients could not send beyond it stays on the host."""
@@ -85,21 +85,19 @@ class Post:
 
     def completed(self, mean: Upload, broadcast: Broadcast) -> Upload:
         """The mean upload, with the server's own vector for each one that did not travel in this round."""
-        waiting = self.exchange.waits(self.plan.round)
-        extra = tuple(
-            {name: own.get(name, vector) if name in waiting else vector for name, vector in vectors.items()}
-            for own, vectors in zip(broadcast.shared, mean.extra, strict=True)
-        )
-        return replace(mean, extra=extra) if waiting else mean
+        return replace(mean, extra=self._unsent_from(broadcast.shared, mean.extra))
 
     def kept_as_they_were(self, before: Server, after: Server) -> Server:
         """The server after a round, with those vectors as they were that no client sent anything for."""
+        return replace(after, shared=self._unsent_from(before.shared, after.shared))
+
+    def _unsent_from(self, old: PerTransform, new: PerTransform) -> PerTransform:
+        """The new vectors, but the old one of each that clients did not send in this round."""
         waiting = self.exchange.waits(self.plan.round)
-        shared = tuple(
-            {name: old.get(name, vector) if name in waiting else vector for name, vector in new.items()}
-            for old, new in zip(before.shared, after.shared, strict=True)
+        return tuple(
+            {name: own.get(name, vector) if name in waiting else vector for name, vector in vectors.items()}
+            for own, vectors in zip(old, new, strict=True)
         )
-        return replace(after, shared=shared) if waiting else after
 
     def misfit(self) -> str:
         """What could not be encoded, in a sentence; asked once a round, because a GPU must be waited for."""
