@@ -18,6 +18,7 @@ from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_an
 from fedlada.cli.flags import NearestChoice, Words, nearest
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
+from fedlada.paper.published import DATASETS, NAMES
 from fedlada.paper.scales import SCALES
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
@@ -58,6 +59,10 @@ class TargetNames(click.ParamType[list[str]]):
 @click.option("--seeds", type=Words(int), help="Seeds, separated by commas; each target has its own number of them.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--data-dir", help="The folder in which the data sets lie.")
+@click.option(
+    "--datasets", type=Words(choices=DATASETS), help="Of the paper's data sets only these; the first stands for others."
+)
+@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Of the compared methods only these.")
 @click.option("--rounds", type=click.IntRange(min=1), help="No run goes further than this.")
 @click.option(
     "--smooth", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations in a moving average."
@@ -105,6 +110,8 @@ def _title(targets: list[str]) -> str:
 
 def _setting(target: Target, flags: dict[str, Any]) -> Setting:
     silent = flags["quiet"] or flags["as_json"]
+    if flags["methods"] and not target.methods:
+        raise ValueError(f"{target.name} compares no methods: leave --methods out")
     return Setting.named(
         flags["scale"],
         preset=flags["preset"],
@@ -112,6 +119,8 @@ def _setting(target: Target, flags: dict[str, Any]) -> Setting:
         device=flags["device"],
         data_dir=flags["data_dir"],
         max_rounds=flags["rounds"],
+        chosen_datasets=tuple(flags["datasets"] or ()),
+        chosen_methods=tuple(flags["methods"] or ()),
         smooth=flags["smooth"],
         tell=None if silent else lambda text: print(text, file=sys.stderr),
     )
@@ -202,7 +211,7 @@ def _say(
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:
     """What makes this folder again, on one machine and to its end."""
-    named = ("scale", "preset", "seeds", "device", "data_dir", "rounds", "smooth", "cache")
+    named = ("scale", "preset", "seeds", "device", "data_dir", "datasets", "methods", "rounds", "smooth", "cache")
     given = [(name, flags[name]) for name in named if flags[name] is not None]
     flags_alone = command_line("reproduce", [*given, *([("out", out)] if out else [])])
     return flags_alone.replace("reproduce", f"reproduce {','.join(targets)}", 1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedlada.campaign.request import Outcome
 from fedlada.experiment import Experiment
-from fedlada.paper.choices import PRESETS, choices_of, values_of
+from fedlada.paper.choices import PRESETS, choices_of
 from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Target
@@ -25,7 +25,8 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
         dataset = setting.dataset(paper) if setting.dataset(paper) in used else min(used)
         for method in methods:
             texts = [
-                values_of(preset, paper, dataset, method).text(method, mark=preset == "paper") for preset in PRESETS
+                setting.values(paper, method, preset=preset, dataset=dataset).text(method, mark=preset == "paper")
+                for preset in PRESETS
             ]
             rows.append((TITLES[dataset], name_of(method), *texts))
     columns = (

@@ -28,4 +28,6 @@ def show(setting: Setting, results: Results) -> Shown:
     )
 
 
-TARGET = Target(name="F1", title="FedAvg, FedAdam and LocalAdam", papers=(PAPER,), requests=requests, show=show)
+TARGET = Target(
+    name="F1", title="FedAvg, FedAdam and LocalAdam", papers=(PAPER,), methods=METHODS, requests=requests, show=show
+)

@@ -26,4 +26,6 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(tuple(tables), tuple(charts))
 
 
-TARGET = Target(name="F2", title="Loss and accuracy of all methods", papers=DATASETS, requests=requests, show=show)
+TARGET = Target(
+    name="F2", title="Loss and accuracy of all methods", papers=DATASETS, methods=SEVEN, requests=requests, show=show
+)

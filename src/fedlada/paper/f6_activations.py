@@ -23,7 +23,7 @@ def requests(setting: Setting) -> list[Request]:
     return [
         request
         for activation, model in setting.scale.lenet_models.items()
-        for method in METHODS
+        for method in setting.methods(*METHODS)
         for request in setting.requests(_group(activation, method), PAPER, method, goal, model=model, **changes)
     ]
 
@@ -42,7 +42,7 @@ def show(setting: Setting, results: Results) -> Shown:
     setting = _own(setting)
     tables, charts, place = [], [], stands_for(setting, PAPER)
     for activation in setting.scale.lenet_models:
-        lines = {name_of(method): results[_group(activation, method)] for method in METHODS}
+        lines = {name_of(method): results[_group(activation, method)] for method in setting.methods(*METHODS)}
         tables.append(final_table(f"F6: LeNet with {activation} on {place}, Dirichlet {CONCENTRATION}", setting, lines))
         charts.append(curves(f"F6: LeNet with {activation}, test accuracy", lines, "test_accuracy"))
         charts.append(curves(f"F6: LeNet with {activation}, training loss", lines, "train_loss", log_y=True))
@@ -50,5 +50,11 @@ def show(setting: Setting, results: Results) -> Shown:
 
 
 TARGET = Target(
-    name="F6", title="LeNet with smooth activations", papers=(PAPER,), requests=requests, show=show, quick_seeds=1
+    name="F6",
+    title="LeNet with smooth activations",
+    papers=(PAPER,),
+    methods=METHODS,
+    requests=requests,
+    show=show,
+    quick_seeds=1,
 )

@@ -14,7 +14,7 @@ def main_runs(setting: Setting, paper: str, methods: Sequence[str], goal: Goal) 
     """A method's run for each seed."""
     return [
         request
-        for method in methods
+        for method in setting.methods(*methods)
         for request in setting.requests(main_group(setting, paper, method), paper, method, goal)
     ]
 
@@ -26,7 +26,7 @@ def main_group(setting: Setting, paper: str, method: str) -> str:
 
 def by_method(setting: Setting, results: Results, paper: str, methods: Sequence[str]) -> Results:
     """The results on one data set by the methods' names."""
-    return {name_of(method): results[main_group(setting, paper, method)] for method in methods}
+    return {name_of(method): results[main_group(setting, paper, method)] for method in setting.methods(*methods)}
 
 
 def stands_for(setting: Setting, paper: str) -> str:

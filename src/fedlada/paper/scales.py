@@ -47,6 +47,7 @@ class Scale:
     for_lenet: Scale | None = None
     """The scale that the study of activations has instead: convolutions take long on a CPU."""
     checkpoint_every: int = 25
+    checkpoint_minutes: float | None = None
 
 
 FULL = Scale(
@@ -69,7 +70,9 @@ FULL = Scale(
     },
     settings={"refill": True},
     lenet_models={"GeLU": "lenet-gelu", "SMU": "lenet-smu"},
-    checkpoint_every=50,
+    # A checkpoint of SCAFFOLD's hundred memories takes longer than 50 rounds on a GPU: minutes say when, not rounds.
+    checkpoint_every=500,
+    checkpoint_minutes=3.0,
 )
 
 _SMALL_LENETS = {"GeLU": "fedlada.paper.small_lenet:gelu", "SMU": "fedlada.paper.small_lenet:smu"}

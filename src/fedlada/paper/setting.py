@@ -10,10 +10,10 @@ from typing import Any
 from fedlada.campaign.goal import Goal, Milestone
 from fedlada.campaign.request import Request
 from fedlada.experiment import Experiment
-from fedlada.paper.choices import values_of
-from fedlada.paper.published import NAMES, TITLES
+from fedlada.paper.choices import Values, values_of
+from fedlada.paper.published import DATASETS, NAMES, TITLES
 from fedlada.paper.scales import Accuracies, Scale, scale_of
-from fedlada.validation import count
+from fedlada.validation import count, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,10 @@ class Setting:
     """No run goes further than this."""
     smooth: int = 1
     """Evaluations in a moving average."""
+    chosen_datasets: tuple[str, ...] = ()
+    """Those of the paper's data sets to use, where not all; the first stands for one that is left out."""
+    chosen_methods: tuple[str, ...] = ()
+    """Those of a target's methods to run, where not all."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
     """Who is told about what is computed on the spot."""
     folder: Path | None = field(default=None, compare=False)
@@ -42,6 +46,12 @@ class Setting:
 
     def __post_init__(self) -> None:
         count("smooth", self.smooth)
+        for dataset in self.chosen_datasets:
+            if len(self.scale.datasets) == 1:
+                raise ValueError(f"the {self.scale.name} scale has {self.scale.datasets[0]} alone: leave datasets out")
+            one_of("datasets", dataset, self.scale.datasets)
+        for method in self.chosen_methods:
+            one_of("methods", method, tuple(NAMES))
         if self.max_rounds is not None and (self.max_rounds < 1 or self.max_rounds % self.scale.eval_every):
             raise ValueError(
                 f"rounds must be a multiple of {self.scale.eval_every}, the rounds between two evaluations of the "
@@ -49,12 +59,28 @@ class Setting:
             )
 
     def datasets(self, *papers: str) -> tuple[str, ...]:
-        """Those of the paper's data sets that this scale has: all of them, or the first, for which another stands."""
-        return papers if len(self.scale.datasets) > 1 else papers[:1]
+        """Those of the paper's data sets that are used here, or the first, for which another stands."""
+        return tuple(paper for paper in papers if paper in self._used) or papers[:1]
+
+    @property
+    def _used(self) -> tuple[str, ...]:
+        return self.chosen_datasets or self.scale.datasets
 
     def dataset(self, paper: str) -> str:
         """The data set that is, or stands for, one of the paper's."""
-        return paper if paper in self.scale.datasets else self.scale.datasets[0]
+        return paper if paper in self._used else self._used[0]
+
+    def methods(self, *all_methods: str) -> tuple[str, ...]:
+        """Those of a target's methods that are run here."""
+        chosen = tuple(method for method in all_methods if method in (self.chosen_methods or all_methods))
+        if not chosen:
+            raise ValueError(f"methods must have one of {', '.join(all_methods)} here")
+        return chosen
+
+    def values(self, paper: str, method: str, *, preset: str | None = None, dataset: str | None = None) -> Values:
+        """A method's hyper-parameters; where one of the paper's data sets stands for another they are its own."""
+        dataset = dataset or self.dataset(paper)
+        return values_of(preset or self.preset, dataset if dataset in DATASETS else paper, dataset, method)
 
     def title(self, paper: str) -> str:
         """That data set's name for people."""
@@ -92,15 +118,17 @@ class Setting:
     ) -> Experiment:
         """A method's run on one of the paper's data sets at this scale."""
         dataset = self.dataset(paper)
-        values = values_of(self.preset, paper, dataset, method)
+        values = self.values(paper, method)
+        printed_for = dataset if dataset in DATASETS else paper
         fields = {
-            "local_epochs": self.scale.epochs[5 if paper == "cifar10" else 2],
+            "local_epochs": self.scale.epochs[5 if printed_for == "cifar10" else 2],
             "lr": values.lr,
             "lr_decay": values.lr_decay,
             "rounds": self.scale.longest,
             "eval_every": self.scale.eval_every,
             "eval_train_every": self.scale.eval_train_every,
             "checkpoint_every": self.scale.checkpoint_every,
+            "checkpoint_minutes": self.scale.checkpoint_minutes,
             **self.scale.settings,
             **changes,
         }

@@ -26,7 +26,8 @@ def requests(setting: Setting) -> list[Request]:
 def show(setting: Setting, results: Results) -> Shown:
     """Accuracy after the last round, and the distance to FedAvg."""
     lines = by_method(setting, results, PAPER, METHODS)
-    figures = {method: over_seeds(lines[name_of(method)], final("test_accuracy", setting.smooth)) for method in METHODS}
+    methods, last = setting.methods(*METHODS), final("test_accuracy", setting.smooth)
+    figures = {method: over_seeds(lines[name_of(method)], last) for method in methods}
     rows = tuple(
         (
             name_of(method),
@@ -34,9 +35,9 @@ def show(setting: Setting, results: Results) -> Shown:
             printed(COMBINATIONS_BASE + COMBINATIONS[method]),
             percent(figures[method]),
             f"{COMBINATIONS[method]:+.1f}",
-            points_above(figures[method], figures["fedavg"]),
+            points_above(figures[method], figures.get("fedavg")),
         )
-        for method in METHODS
+        for method in methods
     )
     rounds = setting.goal(setting.scale.curve).rounds
     columns = ("method", "server", "clients", "paper %", "ours %", "paper above FedAvg", "ours above FedAvg")
@@ -52,4 +53,6 @@ def _parts(method: str) -> tuple[str, str]:
     return type(recipe.server).__name__, ("Adam" if is_adaptive(method) else "SGD") + (" (+A)" if amended else "")
 
 
-TARGET = Target(name="T2", title="Combinations of optimizers", papers=(PAPER,), requests=requests, show=show)
+TARGET = Target(
+    name="T2", title="Combinations of optimizers", papers=(PAPER,), methods=METHODS, requests=requests, show=show
+)

@@ -34,9 +34,10 @@ def show(setting: Setting, results: Results) -> Shown:
     tables, charts = [], []
     for paper in setting.datasets(*DATASETS):
         lines = by_method(setting, results, paper, SEVEN)
-        columns, cells = ["method"], [[name_of(method)] for method in SEVEN]
+        methods = setting.methods(*SEVEN)
+        columns, cells = ["method"], [[name_of(method)] for method in methods]
         for stage, target in enumerate(stage_targets(setting, paper)):
-            theirs = [STAGES[method][paper][stage] for method in SEVEN]
+            theirs = [STAGES[method][paper][stage] for method in methods]
             value = rounds_to(setting.milestone(target))
             ours = [over_seeds(outcomes, value) for outcomes in lines.values()]
             megabytes = [over_seeds(outcomes, megabytes_to(value)) for outcomes in lines.values()]
@@ -75,6 +76,7 @@ TARGET = Target(
     name="T6",
     title="Rounds to the early and the middle stage",
     papers=DATASETS,
+    methods=SEVEN,
     requests=requests,
     show=show,
     full_seeds=5,

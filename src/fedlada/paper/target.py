@@ -33,6 +33,8 @@ class Target:
     title: str
     papers: tuple[str, ...] = ()
     """The paper's data sets that it is about."""
+    methods: tuple[str, ...] = ()
+    """The methods it compares, of which some can be left out; none where it is about the variants of one."""
     requests: Callable[[Setting], Sequence[Request]]
     show: Callable[[Setting, Results], Shown]
     smoke_seeds: int = 1
@@ -76,9 +78,9 @@ def percent(figure: OverSeeds, digits: int = 1) -> str:
     return scaled.text(digits, without="-")
 
 
-def points_above(figure: OverSeeds, base: OverSeeds) -> str:
+def points_above(figure: OverSeeds, base: OverSeeds | None) -> str:
     """The difference of two mean accuracies, in points."""
-    if figure.mean is None or base.mean is None:
+    if figure.mean is None or base is None or base.mean is None:
         return "-"
     return f"{100 * (figure.mean - base.mean):+.1f}"
 
