@@ -10,34 +10,67 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import runpy
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 
-def write_data(folder: Path, name: str, classes: int) -> None:
+def write_arrays(folder: Path, name: str, **arrays: np.ndarray) -> None:
+    """The files in which it looks for a federation of that name: each client's images, and the test set."""
     place = folder / "Data" / name
     place.mkdir(parents=True)
+    for part, values in arrays.items():
+        np.save(place / f"{part}.npy", values)
+
+
+def write_random_data(folder: Path, name: str, classes: int) -> None:
     random = np.random.default_rng(0)
-    np.save(place / "client_x.npy", random.standard_normal((100, 500, 3, 32, 32), dtype=np.float32))
-    np.save(place / "client_y.npy", random.integers(0, classes, (100, 500, 1)))
-    np.save(place / "test_x.npy", random.standard_normal((10_000, 3, 32, 32), dtype=np.float32))
-    np.save(place / "test_y.npy", random.integers(0, classes, (10_000, 1)))
+    write_arrays(
+        folder,
+        name,
+        client_x=random.standard_normal((100, 500, 3, 32, 32), dtype=np.float32),
+        client_y=random.integers(0, classes, (100, 500, 1)),
+        test_x=random.standard_normal((10_000, 3, 32, 32), dtype=np.float32),
+        test_y=random.integers(0, classes, (10_000, 1)),
+    )
+
+
+def server_class(simulator: Path) -> Any:
+    """Its server, whose methods can be watched or replaced."""
+    if str(simulator) not in sys.path:
+        sys.path.insert(0, str(simulator))
+    from server.server import Server
+
+    return Server
+
+
+def train(simulator: Path, folder: Path, options: dict[str, Any], **methods: Callable) -> None:
+    """Its own `train.py` on the data in `folder`, with these methods in place of its server's."""
+    server = server_class(simulator)
+    own = {name: getattr(server, name) for name in methods}
+    places = {"--data-file": f"{folder}/", "--out-file": f"{folder}/out/"}
+    flags = [str(part) for pair in {**options, **places}.items() for part in pair]
+    sys.argv = ["train.py", "--non-iid", *flags]
+    try:
+        for name, method in methods.items():
+            setattr(server, name, method)
+        runpy.run_path(str(simulator / "train.py"), run_name="__main__")
+    finally:
+        for name, method in own.items():
+            setattr(server, name, method)
 
 
 def run(simulator: Path, folder: Path, method: str, rounds: int) -> dict:
-    """Its own `train.py`, with a watch around its evaluation and its choice of clients."""
-    sys.path.insert(0, str(simulator))
-    os.chdir(simulator)
-    from server.server import Server
-
+    """Its training with a watch around its evaluation and its choice of clients."""
+    server = server_class(simulator)
     evaluated, chosen, started = [], [], []
-    test, activate = Server._test_, Server._activate_clients_
+    test, activate = server._test_, server._activate_clients_
 
     def timed_test(self, *arguments):
         start = time.perf_counter()
@@ -49,13 +82,8 @@ def run(simulator: Path, folder: Path, method: str, rounds: int) -> dict:
         chosen.append(len(activate(self, t)))
         return activate(self, t)
 
-    Server._test_, Server._activate_clients_ = timed_test, counted
-    options = ["--dataset", "CIFAR10", "--non-iid", "--comm-rounds", rounds, "--data-file", f"{folder}/", "--out-file"]
-    sys.argv = ["train.py", *map(str, options), f"{folder}/out/", "--method", method]
-    try:
-        runpy.run_path(str(simulator / "train.py"), run_name="__main__")
-    finally:
-        Server._test_, Server._activate_clients_ = test, activate
+    options = {"--dataset": "CIFAR10", "--comm-rounds": rounds, "--method": method}
+    train(simulator, folder, options, _test_=timed_test, _activate_clients_=counted)
     ended = time.perf_counter()
     whole = np.diff([*started, ended])[1:]  # the first round starts everything up
     training = whole - np.array(evaluated)[1:]
@@ -81,8 +109,7 @@ def main() -> None:
     results = []
     for method in given.methods.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            write_data(Path(folder), "CIFAR10_100_20_Dirichlet_0.600", 10)
-            (Path(folder) / "out").mkdir()
+            write_random_data(Path(folder), "CIFAR10_100_20_Dirichlet_0.600", 10)
             results.append(run(simulator, Path(folder), method, given.rounds + 1))
     print("RESULT", json.dumps(results))
 
