@@ -10,9 +10,9 @@ test set, after every fifth round and the last. Ours runs under every seed and f
 global switches; theirs is slow and runs under the first two seeds. Standard output is one JSON line.
 
 Equal in both: the order of a step (correct the gradient, clip it, add L2 unscaled by alpha), FedCM's direction (the
-mean update over K and the rate of its own round, nothing in round 1), the uniform mean, the rate's decay, the last short
-batch is kept, flip then crop with zeros for the mean colour, the distributions of the first weights, evaluation in
-evaluation mode (GroupNorm has no other), normalisation.
+mean update over K and the rate of its own round, nothing in round 1), the uniform mean, the rate's decay, the kept
+last short batch, normalisation, flip then crop with zeros for the mean colour, the distributions of the first weights,
+evaluation in evaluation mode (GroupNorm has no other).
 
 What differs:
 - Random numbers: first weights, cohorts, order of batches, flips and crops come from other generators.
@@ -111,7 +111,7 @@ def run_theirs(folder: Path, method: str, seed: int, given: argparse.Namespace) 
     accuracies: dict[int, float] = {}
     chosen: list[int] = []
 
-    def test_alone(self, t, _):
+    def evaluate_now_and_then(self, t, *_):
         done = t + 1
         if done % EVALUATED_EVERY == 0 or done == given.rounds:
             self.test_perf[t] = self._validate_((self.datasets.test_x, self.datasets.test_y))
@@ -139,7 +139,7 @@ def run_theirs(folder: Path, method: str, seed: int, given: argparse.Namespace) 
         "--method": method,
     }
     with contextlib.redirect_stdout(sys.stderr):
-        train(given.simulator, folder, options, _test_=test_alone, _activate_clients_=counted)
+        train(given.simulator, folder, options, _test_=evaluate_now_and_then, _activate_clients_=counted)
     return {"accuracy": accuracies, "clients": chosen}
 
 
