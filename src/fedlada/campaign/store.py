@@ -16,15 +16,21 @@ from fedlada.campaign.identity import digest
 from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
 from fedlada.history import History
 from fedlada.parallel import DIVERGED_FILE
+from fedlada.report.listing import read_listing
+from fedlada.runs.archived import is_archived
 from fedlada.runs.metrics import read_rows
 
 
 @dataclass(frozen=True)
 class Adopted:
-    """The names of the runs that other stores hold, and of those that were copied."""
+    """What others hold, and what was copied of it."""
 
+    num_runs: int
+    """How many runs were looked at."""
     found: frozenset[str]
+    """Their names; of an archive those that are needed, which alone have one."""
     taken: frozenset[str]
+    """The names of those that were copied."""
 
 
 class RunStore:
@@ -56,22 +62,15 @@ class RunStore:
         (folder / "model.safetensors").unlink(missing_ok=True)
 
     def adopt(self, places: Iterable[Path]) -> Adopted:
-        """Copy the runs of other stores (or of folders that hold one in `runs`) that go further than ours."""
-        found: list[str] = []
-        taken: list[str] = []
-        for place in places:
-            store = place / "runs" if (place / "runs").is_dir() else place
-            if not store.is_dir():
-                raise ValueError(f"{place} is not a folder of runs: name one that `fedlada reproduce` has written")
-            runs = [one for one in sorted(store.iterdir()) if is_run(one)]
-            if not runs:
-                raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
-            found += [run.name for run in runs]
-            others = (run for run in runs if run.resolve() != (self.folder / run.name).resolve())
-            taken += [run.name for run in others if self._adopt(run)]
-        return Adopted(frozenset(found), frozenset(taken))
+        """Copy the runs of other stores (or of campaigns' folders) that go further than ours."""
+        runs = [run for place in places for run in runs_in(place)]
+        others = (run for run in runs if run.resolve() != (self.folder / run.name).resolve())
+        taken = frozenset(run.name for run in others if self.take(run))
+        found = frozenset(run.name for run in runs)
+        return Adopted(len(found), found, taken)
 
-    def _adopt(self, theirs: Path) -> bool:
+    def take(self, theirs: Path) -> bool:
+        """Copy a run that goes further than ours, or as far and is not thinned where ours is; whether it was."""
         ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"
         self.folder.mkdir(parents=True, exist_ok=True)
         if _progress(theirs) <= _progress(ours):
@@ -93,6 +92,19 @@ class RunStore:
         return True
 
 
+def runs_in(place: Path) -> list[Path]:
+    """The runs of a store, or of a campaign's folder: those of its own store, and those that it lists."""
+    store = place / "runs" if (place / "runs").is_dir() else place
+    if not store.is_dir():
+        raise ValueError(f"{place} is not a folder of runs: name one that `fedlada reproduce` has written")
+    listing = read_listing(place)
+    listed = [] if listing is None else [run.folder for run in listing.runs]
+    runs = {run.resolve(): run for run in (*sorted(store.iterdir()), *listed) if is_run(run)}
+    if not runs:
+        raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
+    return list(runs.values())
+
+
 def is_run(folder: Path) -> bool:
     """Whether this is a run of a store."""
     return re.fullmatch(r"[0-9a-f]{20}", folder.name) is not None and (folder / "config.json").exists()
@@ -107,5 +119,5 @@ def diverged_in(folder: Path) -> tuple[int, str] | None:
         return None
 
 
-def _progress(folder: Path) -> tuple[int, bool]:
-    return len(read_rows(folder / "metrics.jsonl")), diverged_in(folder) is not None
+def _progress(folder: Path) -> tuple[int, bool, bool]:
+    return len(read_rows(folder / "metrics.jsonl")), diverged_in(folder) is not None, not is_archived(folder)

@@ -15,6 +15,7 @@ from fedlada.report.plots import save_chart
 from fedlada.report.records import RunRecord, decisive, told_apart
 from fedlada.report.stored import write_charts, write_command, write_tables
 from fedlada.report.table import Table
+from fedlada.runs.archived import archived_notes
 from fedlada.runs.clients import read_clients
 from fedlada.runs.folder import read_config
 
@@ -32,6 +33,7 @@ def write_folder(
 ) -> str:
     """Write everything; returns why there are no pictures, or nothing."""
     folder.mkdir(parents=True, exist_ok=True)
+    notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
     _write_text(
         folder / "table.md", f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables) + _list(notes)
     )

@@ -11,6 +11,7 @@ from fedlada.cli.compare import compare
 from fedlada.cli.completion import completion
 from fedlada.cli.evaluate import evaluate
 from fedlada.cli.flags import NearestGroup
+from fedlada.cli.pack import pack
 from fedlada.cli.report import report, watch
 from fedlada.cli.reproduce import reproduce
 from fedlada.cli.run import resume, run
@@ -31,7 +32,20 @@ def fedlada() -> None:
     """
 
 
-for command in (run, resume, compare, sweep_command, reproduce, evaluate, report, watch, methods, data, completion):
+for command in (
+    run,
+    resume,
+    compare,
+    sweep_command,
+    reproduce,
+    pack,
+    evaluate,
+    report,
+    watch,
+    methods,
+    data,
+    completion,
+):
     fedlada.add_command(command)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fedlada.campaign.archive import adopt_archive
 from fedlada.campaign.identity import device_kind
 from fedlada.campaign.request import UNFINISHED, Outcome, Request
 from fedlada.campaign.run import Budget, Shard, Work, check_devices
@@ -33,7 +34,7 @@ def campaign_flags(command: Command) -> Command:
                 "--merge",
                 multiple=True,
                 type=click.Path(path_type=Path),
-                help="Take over the runs of this folder first, as of another shard; can be given several times.",
+                help="Take over the runs of this folder or archive first, as of another shard; can be repeated.",
             ),
             click.option("--cache", type=click.Path(path_type=Path), help="Where runs are kept; by default OUT/runs."),
             click.option("--discard-checkpoints", is_flag=True, help="Keep no checkpoints of runs that are done."),
@@ -74,16 +75,17 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
     if not places:  # else only what they lack must be run here
         check_devices(requests, store, work.shard)
     make_folder(folder)
-    adopted = store.adopt(places)
+    adopted = [adopt_archive(store, place, requests) if place.is_file() else store.adopt([place]) for place in places]
     needed = {store.path(request).name for request in requests}
-    if places and needed.isdisjoint(adopted.found):
+    if places and not any(needed & one.found for one in adopted):
+        num_runs = sum(one.num_runs for one in adopted)
         print(
-            f"fedlada: none of the {len(adopted.found)} runs in {', '.join(map(str, places))} is needed here: the "
-            "version, the data, the settings or the kind of device differ (--device cuda names the runs of a GPU, "
-            "also where there is none)",
+            f"fedlada: none of the {num_runs} runs in {', '.join(map(str, places))} is needed here: the version, the "
+            "data, the settings or the kind of device differ (--device cuda names the runs of a GPU, also where there "
+            "is none)",
             file=sys.stderr,
         )
-    return len(adopted.taken & needed)
+    return len({name for one in adopted for name in one.taken & needed})
 
 
 def print_tables(tables: Sequence[Table]) -> None:

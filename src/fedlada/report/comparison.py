@@ -81,7 +81,7 @@ class Comparison:
             _spread(self.final_accuracies(method)),
             _spread(self.best_accuracies(method)),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
-            _mean([row["seconds"] for history in seeds for row in history]),
+            _mean([row.get("seconds", 0.0) for history in seeds for row in history]),
         ]
 
     def to_table(self) -> Table:

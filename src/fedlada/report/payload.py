@@ -118,6 +118,8 @@ def _clients(run: RunRecord) -> Plain:
     stored = run.config.get("num_clients")
     largest = max((client for drawn in cohorts.values() for client in drawn), default=-1)
     num_clients = max(largest + 1, len(counts or ()), stored if isinstance(stored, int) else 0)
+    if largest < 0 and run.rows and not counts:
+        num_clients = 0  # who took part was not kept, which is not the same as never
     width = max(1, math.ceil(num_clients / MAX_BARS))
     result: Plain = {"number": num_clients, "width": width, "labels": None}
     for kind, drawn in cohorts.items():

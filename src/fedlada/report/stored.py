@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedlada.report.chart import Chart
-from fedlada.report.records import read_listings, walk
+from fedlada.report.records import find_runs, read_listings, walk
 from fedlada.report.table import Table
+from fedlada.runs.archived import archived_notes
 from fedlada.runs.files import write_json
 
 TABLES, CHARTS, COMMAND = "tables.json", "charts.json", "command.txt"
@@ -37,9 +38,11 @@ def read_charts(folder: Path) -> list[Chart]:
 
 
 def read_notes(folder: Path) -> list[str]:
-    """What was said of the runs listed in a folder, and how many of them are not there."""
-    notes = (note for one in read_listings(folder) for note in (*one.notes, one.missing))
-    return list(dict.fromkeys(note for note in notes if note))
+    """What was said of the runs listed in a folder, that some came from an archive, and how many are not there."""
+    listings = read_listings(folder)
+    said = [note for one in listings for note in one.notes]
+    archived = archived_notes(run.folder for run in find_runs(folder))
+    return list(dict.fromkeys(note for note in (*said, *archived, *(one.missing for one in listings)) if note))
 
 
 def _read(path: Path, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedlada.history import History, Row
 from fedlada.observers import Observer
 from fedlada.plan import Plan
+from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
 from fedlada.runs.files import make_durable, write_atomic, write_json
@@ -177,6 +178,8 @@ class RunFolder(Observer):
             left_behind.unlink()
         # Rounds since the checkpoint will be run again, to the same bits: each has one line in the end.
         write_rows(self.metrics_path, rows[: simulation.round])
+        if simulation.round == 0:  # from here on every round is there
+            (self.path / archived.FILE).unlink(missing_ok=True)
         self._num_lines = simulation.round
         # A best round after the checkpoint will be met again too, so only the value before it counts here.
         self._best_accuracy = simulation.history.best() or -math.inf

@@ -69,7 +69,7 @@ class ClientsView {
     this.body.replaceChildren(...(order.length ? [
       this.participation(order, left, right, step),
       labels ? this.holdings(order, labels, left, step) : el("p", { class: "soft" }, "This run did not store which classes its clients hold."),
-    ] : [el("p", { class: "soft" }, "No client has taken part yet.")]));
+    ] : [el("p", { class: "soft" }, this.run.summary.done ? "This run did not store who took part." : "No client has taken part yet.")]));
     if (focused >= 0) (this.body.querySelectorAll("svg.chart")[focused] || this.body).focus({ preventScroll: true });
     this.classPart.hidden = !labels;
     if (labels) this.bars.draw();

@@ -1,0 +1,130 @@
+"""Many runs as one small text file, from which tables and pages can be made again anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedlada import __version__
+from fedlada.campaign.archived_run import ArchivedRun, defaults
+from fedlada.campaign.identity import device_kind, digest
+from fedlada.campaign.request import Request
+from fedlada.campaign.store import Adopted, RunStore
+from fedlada.experiment import Experiment
+from fedlada.history import History
+from fedlada.runs.files import write_atomic
+
+FORMAT = 1
+"""Raised when an archive can no longer be read by an older version."""
+
+
+@dataclass(frozen=True, eq=False)
+class Archive:
+    """Runs, and what is said of where and when they were made."""
+
+    runs: Sequence[ArchivedRun] = ()
+    made: Mapping[str, str] = field(default_factory=dict)
+
+    def with_runs(self, runs: Iterable[ArchivedRun], made: Mapping[str, str]) -> Archive:
+        """These runs too: of two that are the same the one that goes further, or else the one that is added."""
+        best = {run.identity: run for run in self.runs}
+        for run in runs:
+            known = best.get(run.identity)
+            if known is None or run.progress >= known.progress:
+                best[run.identity] = run
+        return Archive(tuple(best.values()), {**self.made, **made})
+
+    def write(self, path: Path) -> None:
+        """One line for each column of each run, the runs always in the same order."""
+        head = {"format": FORMAT, "fedlada": __version__, "made": dict(self.made), "defaults": defaults()}
+        runs = sorted(self.runs, key=lambda run: run.place)
+        bodies = ",\n".join("{" + _lines(run.to_json()) + "}" for run in runs)
+        text = "{" + _lines(head) + ',\n"runs":[\n' + bodies + "\n]}\n"
+        write_atomic(path, lambda beside: _write_text(beside, text))
+
+
+def read_archive(path: Path) -> Archive:
+    """The archive in a file, or one sentence."""
+    try:
+        stored = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"the archive {path} cannot be read: {error}") from None
+    if not isinstance(stored, dict) or not isinstance(stored.get("format"), int) or "runs" not in stored:
+        raise ValueError(f"{path} is not an archive of runs: name a file that `fedlada pack` has written")
+    if stored["format"] > FORMAT:
+        raise ValueError(
+            f"{path} was written by fedlada {stored.get('fedlada')}, which is newer than this one: upgrade"
+        )
+    runs: list[ArchivedRun] = []
+    try:
+        made = {str(name): str(value) for name, value in stored["made"].items()}
+        runs.extend(ArchivedRun.from_json(run, stored["defaults"]) for run in stored["runs"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(f"the archive {path} is damaged at its run {len(runs) + 1}: {_reason(error)}") from None
+    return Archive(runs, made)
+
+
+def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> Adopted:
+    """Make folders in a store of those runs of an archive that are needed and go further than the store's own."""
+    archive = read_archive(path)
+    needed: dict[str, list[Request]] = {}
+    for request in requests:
+        needed.setdefault(digest(request.experiment), []).append(request)
+    found, taken = set(), set()
+    with TemporaryDirectory() as place:
+        for run in archive.runs:
+            for experiment in _experiments(run, requests, path):
+                name = digest(experiment)
+                if name not in needed:
+                    continue
+                found.add(name)
+                # What begins again, because more is needed than the archive has, must not be replaced by it again.
+                if _settles(run, needed[name]) or not (store.folder / name).exists():
+                    run.write(Path(place) / name, experiment, archive.made)
+                    taken |= {name} if store.take(Path(place) / name) else set()
+    return Adopted(len(archive.runs), frozenset(found), frozenset(taken))
+
+
+def _experiments(run: ArchivedRun, requests: Sequence[Request], path: Path) -> list[Experiment]:
+    """A run with the data of those requests that it may be for.
+
+    It is built for these alone: that imports its model, and reads its data.
+    """
+    places = {
+        request.experiment.data_dir: None
+        for request in requests
+        if device_kind(request.experiment.device) == run.config["device"]
+        and all(getattr(request.experiment.resolved(), name) == run.config[name] for name in ALIKE)
+    }
+    try:
+        return [Experiment.from_json(run.config, data_dir=place) for place in places]
+    except ValueError as error:
+        raise ValueError(f"a run in the archive {path} cannot be read: {error}") from None
+
+
+ALIKE = ("dataset", "method", "model", "seed")
+
+
+def _settles(run: ArchivedRun, requests: Iterable[Request]) -> bool:
+    history = History(run.rows())
+    return run.diverged is not None or all(request.goal.end_in(history) is not None for request in requests)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    return ",\n".join(f"{json.dumps(name)}:{_compact(value)}" for name, value in values.items())
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,173 @@
+"""A run as an archive keeps it: its configuration, what was measured in evaluated rounds, the bytes of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fedlada.campaign.columns import (
+    is_number,
+    number,
+    packed,
+    packed_column,
+    shortened,
+    unpacked,
+    unpacked_column,
+    whole,
+)
+from fedlada.campaign.identity import DECIDES_NOTHING, device_kind, digest
+from fedlada.campaign.store import diverged_in
+from fedlada.experiment import Experiment
+from fedlada.history import Row
+from fedlada.parallel import DIVERGED_FILE
+from fedlada.report.records import EVALUATED
+from fedlada.runs.archived import mark_archived
+from fedlada.runs.files import write_json
+from fedlada.runs.folder import read_config
+from fedlada.runs.metrics import read_rows, write_rows
+
+EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")
+"""Kept for each round."""
+AT_EVALUATIONS = ("train_loss", "drift")
+"""Known for each round, kept where anything was evaluated."""
+NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
+"""Who took part is not kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArchivedRun:
+    """What is kept of a run."""
+
+    config: Mapping[str, Any]
+    """Every field; no `data_dir`, and of the device its kind."""
+    num_rounds: int
+    seconds: float
+    """Of all rounds together."""
+    diverged: tuple[int, str] | None
+    every_round: Mapping[str, Sequence[float]]
+    measured: Mapping[str, Mapping[int, float]]
+    """By name and round."""
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> ArchivedRun:
+        """The run in a store's folder, as far as it is there."""
+        config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
+        kept = [row for row in rows if row["round"] == len(rows) or _is_evaluated(row)]
+        names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
+        return cls(
+            config={**defaults(), **config, "data_dir": None, "device": _kind_of_device(folder, config)},
+            num_rounds=len(rows),
+            seconds=round(sum(row.get("seconds") or 0.0 for row in rows), 3),
+            diverged=diverged_in(folder),
+            every_round={name: [row[name] for row in rows] for name in EVERY_ROUND if all(name in row for row in rows)},
+            measured={
+                name: {row["round"]: shortened(name, row[name]) for row in kept if is_number(row.get(name))}
+                for name in names
+            },
+        )
+
+    @property
+    def progress(self) -> tuple[int, bool]:
+        """How far it goes."""
+        return self.num_rounds, self.diverged is not None
+
+    @property
+    def identity(self) -> str:
+        """The same for the same run, whatever version ran it: who reads it names it by the own version anyway."""
+        decides_nothing = {*DECIDES_NOTHING, "fedlada"}
+        return _text({name: value for name, value in self.config.items() if name not in decides_nothing})
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        """Where it stands in a file: by data set, method, configuration and seed."""
+        others = {name: value for name, value in self.config.items() if name != "seed"}
+        return self.config["dataset"], self.config["method"], _text(others), self.config["seed"]
+
+    def rows(self) -> list[Row]:
+        """A row for each round, most of them with their bytes alone; the seconds are spread evenly over the rounds."""
+        rows: list[Row] = [{"round": place + 1} for place in range(self.num_rounds)]
+        for name, values in self.every_round.items():
+            for row, value in zip(rows, values, strict=True):
+                row[name] = value
+        for name, by_round in self.measured.items():
+            for round, value in by_round.items():
+                rows[round - 1][name] = value
+        evaluated = {round for by_round in self.measured.values() for round in by_round}
+        for before, round in pairwise([0, *sorted(evaluated | {self.num_rounds})] if rows else []):
+            rows[round - 1]["seconds"] = self.seconds * (round - before) / self.num_rounds
+        return [{**row, **NOBODY} for row in rows]
+
+    def write(self, folder: Path, experiment: Experiment, made: Mapping[str, str]) -> None:
+        """Make a run's folder of it: without checkpoints, so that it can be looked at but not go on."""
+        folder.mkdir()
+        version = self.config["fedlada"]
+        write_json(folder / "config.json", {**experiment.to_json(), "fedlada": version})
+        write_rows(folder / "metrics.jsonl", self.rows())
+        if self.diverged is not None:
+            write_json(folder / DIVERGED_FILE, dict(zip(("round", "why"), self.diverged, strict=True)))
+        mark_archived(folder, version, made)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written: the configuration without what is usual, a column by itself."""
+        usual = defaults()
+        config = {name: value for name, value in self.config.items() if name not in usual or usual[name] != value}
+        stored: dict[str, Any] = {"config": config, "rounds": self.num_rounds, "seconds": self.seconds}
+        if self.diverged is not None:
+            stored["diverged"] = list(self.diverged)
+        stored |= {name: packed(values) for name, values in self.every_round.items() if values}
+        return stored | {name: packed_column(by_round) for name, by_round in self.measured.items() if by_round}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], usual: Mapping[str, Any]) -> ArchivedRun:
+        """What a version with these defaults has written."""
+        left = dict(values)
+        config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
+        diverged = left.pop("diverged", None)
+        still_known = {name: value for name, value in usual.items() if name in defaults()}
+        run = cls(
+            config={**defaults(), **still_known, **config},
+            num_rounds=num_rounds,
+            seconds=seconds,
+            diverged=None if diverged is None else (whole(diverged[0]), str(diverged[1])),
+            every_round={name: unpacked(left.pop(name), num_rounds) for name in EVERY_ROUND if name in left},
+            measured={name: unpacked_column(own, num_rounds) for name, own in left.items()},
+        )
+        whole(run.config["seed"])
+        if not all(isinstance(run.config[name], str) for name in ("dataset", "method", "device", "fedlada")):
+            raise ValueError("its configuration names no data set, method, device or version")
+        return run
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """What an experiment is where nothing is said."""
+    return asdict(Experiment())
+
+
+def _is_evaluated(row: Row) -> bool:
+    return any(name.startswith(EVALUATED) and value is not None for name, value in row.items())
+
+
+def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
+    """What "auto" was where the run was made, only its name can tell."""
+    if config.get("device") != "auto":
+        return device_kind(str(config.get("device")))
+    try:
+        for kind in ("cpu", "cuda"):
+            if digest(Experiment.from_json(config, device=kind)) == folder.name:
+                return kind
+    except (ValueError, OSError):
+        pass  # its data are not here, say
+    raise ValueError(
+        f"{folder} was run with --device auto, and which device that was can be told only where its data are and with "
+        "the version that ran it: pack it there"
+    )
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True)
