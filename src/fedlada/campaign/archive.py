@@ -76,7 +76,7 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
         needed.setdefault(digest(request.experiment), []).append(request)
     found, taken = set(), set()
     with TemporaryDirectory() as place:
-        for run in archive.runs:
+        for number, run in enumerate(archive.runs):
             for experiment in _experiments(run, requests, path):
                 name = digest(experiment)
                 if name not in needed:
@@ -84,8 +84,9 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
                 found.add(name)
                 # What begins again, because more is needed than the archive has, must not be replaced by it again.
                 if _settles(run, needed[name]) or not (store.folder / name).exists():
-                    run.write(Path(place) / name, experiment, archive.made)
-                    taken |= {name} if store.take(Path(place) / name) else set()
+                    folder = Path(place) / str(number) / name
+                    run.write(folder, experiment, archive.made)
+                    taken |= {name} if store.take(folder) else set()
     return Adopted(len(archive.runs), frozenset(found), frozenset(taken))
 
 

@@ -80,6 +80,8 @@ class ArchivedRun:
     def identity(self) -> str:
         """The same for the same run, whatever version ran it: who reads it names it by the own version anyway."""
         decides_nothing = {*DECIDES_NOTHING, "fedlada"}
+        if self.config["device"] == "cuda":
+            decides_nothing -= {"rounds"}  # a short run may be another there; which are short, only the data say
         return _text({name: value for name, value in self.config.items() if name not in decides_nothing})
 
     @property
@@ -104,7 +106,7 @@ class ArchivedRun:
 
     def write(self, folder: Path, experiment: Experiment, made: Mapping[str, str]) -> None:
         """Make a run's folder of it: without checkpoints, so that it can be looked at but not go on."""
-        folder.mkdir()
+        folder.mkdir(parents=True)
         version = self.config["fedlada"]
         write_json(folder / "config.json", {**experiment.to_json(), "fedlada": version})
         write_rows(folder / "metrics.jsonl", self.rows())

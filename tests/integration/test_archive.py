@@ -1,0 +1,303 @@
+"""Runs as one small file: tables, pages and longer runs come out of it as they do out of the runs' folders."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+from dataclasses import replace
+
+import pytest
+
+from command_line import rows
+from fedlada.campaign.archive import Archive, adopt_archive, read_archive
+from fedlada.campaign.archived_run import ArchivedRun
+from fedlada.campaign.columns import shortened
+from fedlada.campaign.goal import Goal
+from fedlada.campaign.request import Request
+from fedlada.campaign.run import Work, carry_out
+from fedlada.campaign.store import RunStore, runs_in
+from fedlada.cli import main
+from fedlada.experiment import Experiment
+from fedlada.report.curves import all_curves
+from fedlada.report.records import read_runs
+from fedlada.report.watch import LiveReport
+
+TINY = Experiment(
+    model="mlp",
+    num_clients=20,
+    cohort_size=2,
+    batch_size=40,
+    rounds=100,
+    eval_every=2,
+    eval_train_every=4,
+    device="cpu",
+)
+HERE = Work(jobs=1, quiet=True)
+
+
+def request(needed, **changes):
+    return Request("tiny", "tiny", replace(TINY, **changes), Goal(needed))
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`fedlada` in this process; what it wrote to standard output and error. Pictures take long: they are not drawn."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    def run(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        captured = capsys.readouterr()
+        assert exit.value.code == code, captured.err
+        return captured
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """The store of a run of four rounds, and an archive of it."""
+    place = tmp_path_factory.mktemp("four")
+    carry_out([request(4)], RunStore(place / "runs"), HERE)
+    packed(place / "runs").write(place / "runs.json")
+    return place / "runs", place / "runs.json"
+
+
+def packed(*stores, archive=None):
+    runs = [ArchivedRun.of_folder(run) for store in stores for run in runs_in(store)]
+    return (archive or Archive()).with_runs(runs, {"hardware": "a test"})
+
+
+def page_of(path):
+    return json.loads(path.read_text().split('id="data">')[1].split("</script>")[0])
+
+
+def test_tables_and_pages_are_made_again(tmp_path, command):
+    """F7 has losses and drifts to more digits than any other table; its runs are evaluated in every round."""
+    asked = ["reproduce", "F7", "--scale", "smoke", "--device", "cpu", "--json", "--jobs", 1]
+    first = json.loads(command(*asked, "--out", tmp_path / "a").out)["targets"]
+    said = command("pack", tmp_path / "a", "--out", tmp_path / "runs.json", "--made", "hardware=a test").out
+    assert said.startswith(f"5 run(s) in {tmp_path / 'runs.json'}, ")
+    again = command(*asked, "--merge", tmp_path / "runs.json", "--out", tmp_path / "b")
+    assert json.loads(again.out)["targets"] == first
+    before, after = (page_of(tmp_path / name / "report.html") for name in "ab")
+    note = after["notes"][-1]
+    assert note.startswith("Runs from an archive (fedlada 0.1.0; hardware a test) have")
+    assert after["notes"] == [*before["notes"], note]
+    assert [one["group"] for one in after["runs"]] == [one["group"] for one in before["runs"]]
+    assert all(not (run / "checkpoints").exists() for run in runs_in(tmp_path / "b"))
+    # As if they were a GPU's: shown where there is none, because nothing has to be run.
+    (tmp_path / "gpu.json").write_text(
+        (tmp_path / "runs.json").read_text().replace('"device":"cpu"', '"device":"cuda"')
+    )
+    on_gpu = [*asked, "--device", "cuda", "--merge", tmp_path / "gpu.json", "--out", tmp_path / "c"]
+    assert json.loads(command(*on_gpu).out)["targets"] == first
+    # Packed again from what came out of it, the file is the same file.
+    command("pack", tmp_path / "b", "--out", tmp_path / "again.json", "--made", "hardware=a test")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "runs.json").read_bytes()
+
+
+FLAGS = [
+    "--model",
+    "mlp",
+    "--num-clients",
+    20,
+    "--cohort-size",
+    2,
+    "--batch-size",
+    40,
+    "--eval-every",
+    2,
+    "--rounds",
+    6,
+]
+FLAGS += ["--device", "cpu", "--jobs", 1]
+
+
+def test_rounds_between_evaluations_are_thinned_and_nobody_stumbles(tmp_path, command):
+    asked = ["sweep", "--set", "method=fedavg,fedlada", "--select", "validation_loss", *FLAGS, "--json", "--out"]
+    first = json.loads(command(*asked, tmp_path / "a").out)["table"]
+    command("pack", tmp_path / "a", "--out", tmp_path / "runs.json")
+    assert json.loads(command(*asked, tmp_path / "b", "--merge", tmp_path / "runs.json").out)["table"] == first
+    whole, thin = ({run.name: rows(run) for run in runs_in(tmp_path / name)} for name in "ab")
+    assert whole.keys() == thin.keys()
+    every = ("round", "bytes_up", "bytes_down", "nd_up", "nd_down")
+    nobody = {"clients": [], "lost": [], "refused": [], "idle": []}
+    for name, own in whole.items():
+        for theirs, ours in zip(own, thin[name], strict=True):
+            kept = {key: theirs[key] for key in every} | nobody
+            if theirs["round"] % 2 == 0:
+                kept["validation_accuracy"] = theirs["validation_accuracy"]
+                for loss in ("validation_loss", "train_loss", "drift"):
+                    assert ours.pop(loss) == pytest.approx(theirs[loss], rel=1e-3, abs=1e-5)
+            assert ours == kept
+    before, after = (page_of(tmp_path / name / "report.html")["runs"] for name in "ab")
+    for theirs, ours in zip(before, after, strict=True):
+        assert ours["summary"]["megabytes"] == theirs["summary"]["megabytes"]
+        assert ours["summary"]["seconds"] == pytest.approx(theirs["summary"]["seconds"], abs=1e-3)
+        assert ours["clients"]["drawn"] == []  # not: never
+    charts = all_curves(read_runs([tmp_path / "b" / "runs"]))
+    assert {one.x for one in charts["train_loss-by-rounds"].series} == {(2.0, 4.0, 6.0)}
+    command("report", tmp_path / "b" / "runs", "--out", tmp_path / "page.html")
+    assert "from an archive" in page_of(tmp_path / "page.html")["notes"][0]
+    live = LiveReport(tmp_path / "b", "live")
+    assert "from an archive" in json.loads(live.index().content)["notes"][-1]
+
+
+def test_a_run_that_is_needed_further_begins_again(four, tmp_path):
+    store = RunStore(tmp_path / "runs")
+    assert adopt_archive(store, four[1], [request(4)]).taken
+    assert carry_out([request(4)], store, HERE)[0].status == "done"
+    (outcome,) = carry_out([request(6)], store, HERE)
+    assert not (outcome.folder / "archived.json").exists()
+    carry_out([request(6)], RunStore(tmp_path / "alone"), HERE)
+    assert rows(outcome.folder) == rows(tmp_path / "alone" / outcome.folder.name)
+    # Ours has every round now: an archive of as many must not replace it, and it may replace one that is thinned.
+    packed(store.folder).write(tmp_path / "six.json")
+    assert not adopt_archive(store, tmp_path / "six.json", [request(6)]).taken
+    thin = RunStore(tmp_path / "thin")
+    assert adopt_archive(thin, tmp_path / "six.json", [request(6)]).taken == thin.adopt([store.folder]).taken
+    assert rows(thin.path(request(6))) == rows(outcome.folder)
+
+
+def test_a_run_that_has_begun_again_is_left_alone(four, tmp_path):
+    """Else the same command would throw away the same rounds whenever it goes on."""
+    store = RunStore(tmp_path / "runs")
+    (begun,) = carry_out([request(2)], store, HERE)
+    adopted = adopt_archive(store, four[1], [request(2), request(6)])
+    assert (adopted.found, adopted.taken) == ({begun.folder.name}, set())
+    assert (begun.folder / "checkpoints").exists()
+    assert adopt_archive(store, four[1], [request(4)]).taken == {begun.folder.name}
+
+
+def test_a_run_that_goes_further_wins(four, tmp_path):
+    store, path = tmp_path / "runs", tmp_path / "runs.json"
+    carry_out([request(2), request(2, seed=1)], RunStore(store), HERE)
+    lengths = []
+    for stores in ([store], [four[0]], [store]):
+        known = read_archive(path) if path.exists() else None
+        packed(*stores, archive=known).write(path)
+        lengths.append([(run.config["seed"], run.num_rounds) for run in read_archive(path).runs])
+    assert lengths == [[(0, 2), (1, 2)], [(0, 4), (1, 2)], [(0, 4), (1, 2)]]
+    (long,) = (run for run in read_archive(path).runs if run.config["seed"] == 0)
+    other = replace(long, config={**long.config, "rounds": 50})
+    assert len(Archive([long]).with_runs([other], {}).runs) == 1
+    on_gpu = [replace(run, config={**run.config, "device": "cuda"}) for run in (long, other)]
+    assert len(Archive(on_gpu[:1]).with_runs(on_gpu[1:], {}).runs) == 2  # there a short run may have other bits
+    Archive([replace(long, num_rounds=0, every_round={}, measured={}), long]).write(path)
+    adopt_archive(RunStore(tmp_path / "new"), path, [request(4)])
+    assert len(rows(RunStore(tmp_path / "new").path(request(4)))) == 4
+
+
+def test_a_run_that_diverged_is_kept_as_such(tmp_path):
+    wild = request(8, method="fedavg", lr=1e30, hyper={"weight_decay": 1e10})
+    (outcome,) = carry_out([wild], RunStore(tmp_path / "runs"), HERE)
+    packed(tmp_path / "runs").write(tmp_path / "runs.json")
+    store = RunStore(tmp_path / "again")
+    adopt_archive(store, tmp_path / "runs.json", [wild])
+    assert (store.outcome(wild).status, store.outcome(wild).why) == ("diverged", outcome.why)
+
+
+def test_runs_are_named_anew_and_only_those_needed_come_out(four, tmp_path):
+    """A field that an older version did not know has its default; a default of then is still that of then."""
+    stored = json.loads(four[1].read_text())
+    del stored["defaults"]["ordered"]
+    stored["defaults"]["gone"] = 1
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(stored))
+    needed, other = request(4), request(4, seed=1)
+    adopted = adopt_archive(RunStore(tmp_path / "new"), path, [needed, other])
+    assert (adopted.num_runs, len(adopted.found)) == (1, 1)
+    assert RunStore(tmp_path / "new").outcome(needed).status == "done"
+    assert not adopt_archive(RunStore(tmp_path / "new"), path, [other]).found
+    assert not adopt_archive(RunStore(tmp_path / "new"), path, [request(4, device="cuda")]).found
+    stored["defaults"]["weights"] = "examples"
+    path.write_text(json.dumps(stored))
+    assert not adopt_archive(RunStore(tmp_path / "other"), path, [needed]).found
+    assert adopt_archive(RunStore(tmp_path / "other"), path, [request(4, weights="examples")]).found
+
+
+def test_a_device_is_told_by_the_name_or_not_at_all(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    (outcome,) = carry_out([request(2, device="auto")], store, HERE)
+    kind = ArchivedRun.of_folder(outcome.folder).config["device"]
+    assert store.path(request(2, device=kind)) == outcome.folder
+    other = shutil.copytree(outcome.folder, store.folder / ("0" * 20))
+    with pytest.raises(ValueError, match="was run with --device auto, and which device that was can be told only"):
+        ArchivedRun.of_folder(other)
+
+
+def test_what_is_shortened_is_shown_as_it_was():
+    """Rounded to the nearest first, every twentieth figure would be rounded twice, the wrong way."""
+    draw = random.Random(0)
+    for _ in range(2000):
+        value = draw.uniform(0, 3) * 10 ** draw.randint(-5, 2)
+        loss, drift = shortened("test_loss", value), shortened("drift", value)
+        assert [f"{loss:.{digits}f}" for digits in (3, 4)] == [f"{value:.{digits}f}" for digits in (3, 4)]
+        assert f"{drift:.4f}" == f"{value:.4f}"
+        assert drift == pytest.approx(value, rel=1e-3)
+        assert len(repr(loss)) <= 9
+        assert (shortened("drift", drift), shortened("test_loss", loss)) == (drift, loss)
+        assert shortened("test_accuracy", value) == value
+    assert shortened("drift", 1e300) == 1e300
+
+
+def changed(path, **values):
+    stored = json.loads(path.read_text())
+    run = {**stored["runs"][0], **values.pop("run", {})}
+    return json.dumps({**stored, "runs": [run], **values})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda path: changed(path, format=2, fedlada="9.9"), "was written by fedlada 9.9, which is newer than this"),
+        (lambda path: path.read_text()[:-40], "runs.json cannot be read: "),
+        (lambda _: "{}", "is not an archive of runs: name a file that `fedlada pack` has written"),
+        (lambda path: changed(path, run={"bytes_up": [[5, 3]]}), "at its run 1: there are 3 numbers in the place of 4"),
+        (lambda path: changed(path, run={"test_loss": {"steps": 3, "values": [1, 2]}}), "not of rounds 1 to 4"),
+        (lambda path: changed(path, run={"test_loss": {"values": [1, 2]}}), "'steps' is missing"),
+        (lambda path: changed(path, run={"rounds": "many"}), "'many' is not a whole number"),
+        (lambda path: changed(path, run={"config": 3}), "is damaged at its run 1"),
+        (lambda path: changed(path, runs=[1]), "is damaged at its run 1"),
+    ],
+)
+def test_a_wrong_archive_is_one_sentence(change, sentence, four, tmp_path, command):
+    path = tmp_path / "runs.json"
+    path.write_text(change(four[1]))
+    before = path.read_bytes()
+    asked = ["reproduce", "F1", "--scale", "smoke", "--device", "cpu", "--quiet"]
+    for arguments in ([*asked, "--merge", path, "--out", tmp_path / "out"], ["pack", four[0], "--out", path]):
+        errors = command(*arguments, code=2).err
+        assert sentence in errors
+        assert errors.count("\n") == 1
+    assert path.read_bytes() == before
+
+
+def test_a_run_of_a_newer_version_is_one_sentence(four, tmp_path):
+    config = json.loads(four[1].read_text())["runs"][0]["config"]
+    path = tmp_path / "runs.json"
+    path.write_text(changed(four[1], run={"config": {**config, "format": 99, "fedlada": "9.9"}}))
+    with pytest.raises(ValueError, match=r"runs.json cannot be read: the configuration was written by fedlada 9.9"):
+        adopt_archive(RunStore(tmp_path / "runs"), path, [request(4)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["pack", "empty", "--out", "runs.json"], "empty holds no runs"),
+        (["pack", "nowhere", "--out", "runs.json"], "nowhere is not a folder of runs"),
+        (["pack", "empty", "--out", "empty"], "empty is a folder: --out names the archive"),
+        (["pack", "empty", "--out", "runs.json", "--made", "today"], "--made must be written like date=2026-11-15"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments, sentence, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    errors = command(*arguments, code=2).err
+    assert sentence in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "runs.json").exists()
