@@ -256,7 +256,7 @@ def changed(path, **values):
     [
         (lambda path: changed(path, format=2, fedlada="9.9"), "was written by fedlada 9.9, which is newer than this"),
         (lambda path: path.read_text()[:-40], "runs.json cannot be read: "),
-        (lambda _: "{}", "is not an archive of runs: name a file that `fedlada pack` has written"),
+        (lambda _: '{"format": 1}', "is not an archive of runs: name a file that `fedlada pack` has written"),
         (lambda path: changed(path, run={"bytes_up": [[5, 3]]}), "at its run 1: there are 3 numbers in the place of 4"),
         (lambda path: changed(path, run={"test_loss": {"steps": 3, "values": [1, 2]}}), "not of rounds 1 to 4"),
         (lambda path: changed(path, run={"test_loss": {"values": [1, 2]}}), "'steps' is missing"),

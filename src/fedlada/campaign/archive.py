@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlada import __version__
 from fedlada.campaign.archived_run import ArchivedRun, defaults
-from fedlada.campaign.identity import device_kind, digest
+from fedlada.campaign.identity import digest
 from fedlada.campaign.request import Request
 from fedlada.campaign.store import Adopted, RunStore
 from fedlada.experiment import Experiment
@@ -98,8 +98,7 @@ def _experiments(run: ArchivedRun, requests: Sequence[Request], path: Path) -> l
     places = {
         request.experiment.data_dir: None
         for request in requests
-        if device_kind(request.experiment.device) == run.config["device"]
-        and all(getattr(request.experiment.resolved(), name) == run.config[name] for name in ALIKE)
+        if all(getattr(request.experiment.resolved(), name) == run.config[name] for name in ALIKE)
     }
     try:
         return [Experiment.from_json(run.config, data_dir=place) for place in places]
