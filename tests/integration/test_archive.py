@@ -262,6 +262,7 @@ def changed(path, **values):
         (lambda path: changed(path, run={"test_loss": {"values": [1, 2]}}), "'steps' is missing"),
         (lambda path: changed(path, run={"rounds": "many"}), "'many' is not a whole number"),
         (lambda path: changed(path, run={"config": 3}), "is damaged at its run 1"),
+        (lambda path: changed(path, run={"config": {"model": [1]}}), "at its run 1: its model is [1]"),
         (lambda path: changed(path, runs=[1]), "is damaged at its run 1"),
     ],
 )

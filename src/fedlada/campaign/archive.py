@@ -20,6 +20,8 @@ from fedlada.runs.files import write_atomic
 
 FORMAT = 1
 """Raised when an archive can no longer be read by an older version."""
+ALIKE = ("dataset", "method", "model", "seed")
+"""What tells most runs apart at a glance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +74,17 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
     """Make folders in a store of those runs of an archive that are needed and go further than the store's own."""
     archive = read_archive(path)
     needed: dict[str, list[Request]] = {}
+    data_dirs: dict[tuple[Any, ...], dict[str | None, None]] = {}
     for request in requests:
+        full = request.experiment.resolved()
         needed.setdefault(digest(request.experiment), []).append(request)
+        data_dirs.setdefault(tuple(getattr(full, name) for name in ALIKE), {})[full.data_dir] = None
     found, taken = set(), set()
     with TemporaryDirectory() as place:
         for number, run in enumerate(archive.runs):
-            for experiment in _experiments(run, requests, path):
-                name = digest(experiment)
+            # Only a run that looks like a needed one is built: that imports its model, and reads its data.
+            alike = data_dirs.get(tuple(run.config[name] for name in ALIKE), ())
+            for name, experiment in _by_digest(run, alike, path).items():
                 if name not in needed:
                     continue
                 found.add(name)
@@ -90,23 +96,13 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
     return Adopted(len(archive.runs), frozenset(found), frozenset(taken))
 
 
-def _experiments(run: ArchivedRun, requests: Sequence[Request], path: Path) -> list[Experiment]:
-    """A run with the data of those requests that it may be for.
-
-    It is built for these alone: that imports its model, and reads its data.
-    """
-    places = {
-        request.experiment.data_dir: None
-        for request in requests
-        if all(getattr(request.experiment.resolved(), name) == run.config[name] for name in ALIKE)
-    }
+def _by_digest(run: ArchivedRun, data_dirs: Iterable[str | None], path: Path) -> dict[str, Experiment]:
+    """What the run is with the data of these folders."""
     try:
-        return [Experiment.from_json(run.config, data_dir=place) for place in places]
+        experiments = [Experiment.from_json(run.config, data_dir=place) for place in data_dirs]
     except ValueError as error:
         raise ValueError(f"a run in the archive {path} cannot be read: {error}") from None
-
-
-ALIKE = ("dataset", "method", "model", "seed")
+    return {digest(one): one for one in experiments}
 
 
 def _settles(run: ArchivedRun, requests: Iterable[Request]) -> bool:

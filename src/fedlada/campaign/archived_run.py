@@ -139,9 +139,10 @@ class ArchivedRun:
             every_round={name: unpacked(left.pop(name), num_rounds) for name in EVERY_ROUND if name in left},
             measured={name: unpacked_column(own, num_rounds) for name, own in left.items()},
         )
-        whole(run.config["seed"])
-        if not all(isinstance(run.config[name], str) for name in ("dataset", "method", "device", "fedlada")):
-            raise ValueError("its configuration names no data set, method, device or version")
+        for name in ("dataset", "method", "model", "device", "fedlada"):
+            if not isinstance(run.config[name], str):
+                raise ValueError(f"its {name} is {run.config[name]!r}")
+        number(run.config["seed"])
         return run
 
 
