@@ -100,8 +100,8 @@ def simulate(
         loss: a function of outputs and targets; by default cross-entropy for whole-number targets, else squared error.
         metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`.
         eval_every: evaluate after so many rounds, and always after the last.
-        eval_train_every: also evaluate on the whole training set, without augmentation, after so many rounds and after
-            the last: `full_train_loss` and `full_train_accuracy`.
+        eval_train_every: also evaluate on what the clients hold (as often as they hold it), without augmentation, after
+            so many rounds and after the last: `full_train_loss` and `full_train_accuracy`.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
@@ -169,7 +169,7 @@ def simulate(
         validation=None if validation is None else as_samples(validation, place, numbers),
         metrics=metrics,
         eval_every=eval_every,
-        train=train_samples,
+        train=None if eval_train_every is None else train_samples.chosen(np.concatenate(plan.clients)),
         eval_train_every=eval_train_every,
         messages=messages,
     )

@@ -77,7 +77,7 @@ class Experiment:
     stragglers: float = _flag(0.0, "probability that a client does only part of its work")
     rounds: int = _flag(100, "T: rounds to run")
     eval_every: int = _flag(1, "evaluate after so many rounds, and after the last")
-    eval_train_every: int | None = _flag(None, "also evaluate on the whole training set, after so many rounds")
+    eval_train_every: int | None = _flag(None, "also evaluate on all that the clients hold, after so many rounds")
     target: float | None = _flag(None, "accuracy to reach, for the summary")
     stop_at_target: bool = _flag(False, "end the run when the target is reached")
     seed: int = _flag(0, "fixes everything that is random")

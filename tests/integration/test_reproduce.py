@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,8 +19,10 @@ from fedlada.campaign.identity import digest
 from fedlada.campaign.run import Shard, Work, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.cli import main
+from fedlada.history import History
 from fedlada.paper import published
 from fedlada.paper.choices import PRESETS, values_of
+from fedlada.paper.main_runs import stands_for
 from fedlada.paper.scales import scale_of
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group
@@ -201,6 +204,57 @@ def test_the_full_scale_is_the_papers_setting():
     assert sizes == {5, 10, 20, 50}
 
 
+def test_some_of_the_data_sets_alone():
+    """One that stands for another is run with its own settings; the others are those of a whole reproduction."""
+
+    def requests(target, *datasets):
+        own = Setting.named("full", preset="paper", seeds=(0,), data_dir="data", chosen_datasets=datasets)
+        return [one.experiment for one in TARGETS[target].requests(own)]
+
+    assert requests("T6", "cifar100") == [one for one in requests("T6") if one.dataset == "cifar100"]
+    assert [one.dataset for one in requests("T6", "tinyimagenet", "cifar10")] == ["cifar10"] * 7 + ["tinyimagenet"] * 7
+    assert {(one.dataset, one.local_epochs) for one in requests("T4", "cifar10")} == {("cifar10", 5)}
+    assert requests("T8", "cifar100") == requests("T6", "cifar100")
+    place = Setting.named("full", preset="paper", seeds=(0,), data_dir="data", chosen_datasets=("cifar100",))
+    assert stands_for(place, "cifar10") == "CIFAR-100 in the place of CIFAR-10"
+    assert place.values("cifar10", "fedlada").hyper["alpha"] == 0.05
+
+
+@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.methods])
+def test_some_of_the_methods_alone(name, smoke):
+    _, outcomes = smoke
+    own = setting(chosen_methods=("fedadam", "fedprox"))
+    shown = TARGETS[name].show(own, group(outcomes[name]))
+    labels = {row[0] for table in shown.tables for row in table.rows}
+    assert "FedAdam" in labels
+    assert labels <= {"FedAdam", "FedProx"}
+    wanted = {one.experiment.method for one in TARGETS[name].requests(own)}
+    assert wanted == {"fedadam", "fedprox"} & set(TARGETS[name].methods)
+
+
+def test_what_was_never_measured_was_not_missed(smoke):
+    _, outcomes = smoke
+
+    def first_row(names):
+        done = [
+            replace(one, history=History([{name: row[name] for name in names if name in row} for row in one.history]))
+            for one in outcomes["T1"]
+        ]
+        return TARGETS["T1"].show(setting(), group(done)).tables[0].rows[0]
+
+    assert first_row(("round", "test_accuracy"))[2] == "-"
+    assert first_row(("round", "test_accuracy", "full_train_accuracy"))[2] != "-"
+
+
+def test_nothing_is_run_where_only_what_is_there_is_asked_for(tmp_path, command):
+    asked = ["reproduce", "F1", "--scale", "smoke", "--device", "cuda", "--only-show", "--out", tmp_path / "new"]
+    said = command(*asked)
+    assert "unfinished" in said.out
+    assert "3 of 3 runs are not finished" in said.err
+    assert (tmp_path / "new" / "report.html").exists()
+    assert not (tmp_path / "new" / "runs").exists()
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_method_has_values_everywhere(preset):
     for scale in ("full", "quick", "smoke"):
@@ -328,6 +382,10 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T6,theory", "--scale", "smoke", "--budget", "5"], "leave --budget and --shard out, or theory"),
         (["reproduce", "T6", "--scale", "smoke", "--budget", "0"], "budget must be positive, got 0"),
         (["reproduce", "T6", "--scale", "full", "--rounds", "7"], "rounds must be a multiple of 5"),
+        (["reproduce", "T6", "--datasets", "cifar100", "--scale", "smoke"], "the smoke scale has digits alone"),
+        (["reproduce", "T6", "--datasets", "cifr10"], "'cifr10' is not known; did you mean 'cifar10'"),
+        (["reproduce", "T6,T4", "--methods", "fedavg"], "T4 compares no methods: leave --methods out"),
+        (["reproduce", "F1", "--methods", "fedcm"], "methods must have one of fedavg, fedadam, localadam here"),
         (["reproduce", "T6", "--scale", "full"], "cifar10 must be read from files: say where they lie with --data-dir"),
         (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
         (["sweep", "--set", "alfa=1"], "there is no field or hyper-parameter 'alfa'; did you mean 'alpha'"),

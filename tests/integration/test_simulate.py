@@ -52,6 +52,20 @@ def test_any_kind_of_data_gives_the_same_bits(data):
     assert torch.equal(run(train=data).server.params, expected)
 
 
+@pytest.mark.parametrize(
+    "data", [(X, Y), TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))], ids=["arrays", "dataset"]
+)
+def test_training_accuracy_is_that_of_what_the_clients_hold(data):
+    """Of a partition that leaves samples out and gives others to several clients too."""
+    mine = {"partition": [[0, 1, 2, 2], range(1, 40), []], "cohort_size": 2}
+    result = run(train=data, eval_train_every=4, **mine)
+    held = np.array([0, 1, 2, 2, *range(1, 40)])
+    expected = fedlada.evaluate(result.model, (X[held], Y[held]), nn.functional.cross_entropy)
+    assert result.history[-1]["full_train_accuracy"] == expected["accuracy"]
+    assert result.history[-1]["full_train_loss"] == pytest.approx(expected["loss"])
+    assert expected != fedlada.evaluate(result.model, (X, Y), nn.functional.cross_entropy)
+
+
 class FromDisk(Dataset):
     """Reads a sample when it is asked for one, and counts how often."""
 

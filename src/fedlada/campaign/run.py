@@ -69,20 +69,24 @@ class Work:
     quiet: bool = False
     discard: bool = False
     """Whether finished runs lose their checkpoints, which can be many gigabytes."""
+    only_show: bool = False
+    """Whether nothing is run, and what is there is shown."""
 
 
 def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[Outcome]:
     """Run what is not there, as far as time and shard allow; the outcome of every request, in the given order."""
     if num_processes() > 1:
         raise ValueError("several runs are not shared by torchrun's processes: start this command without it")
-    check_devices(requests, store, work.shard)
+    if not work.only_show:
+        check_devices(requests, store, work.shard)
     names = {id(request): digest(request.experiment) for request in requests}
     needed: dict[str, list[Request]] = {}
     for request in requests:
         if not store.outcome(request).is_settled:
             needed.setdefault(names[id(request)], []).append(request)
     mine = work.shard.share(list(names.values()))
-    jobs = [_job(name, same, store.folder) for name, same in needed.items() if name in mine]
+    open_here = {} if work.only_show else {name: same for name, same in needed.items() if name in mine}
+    jobs = [_job(name, same, store.folder) for name, same in open_here.items()]
     jobs.sort(key=lambda job: -job.cost * job.num_rounds)  # the longest first: no core waits for them in the end
     failures: list[str] = []
     if jobs:

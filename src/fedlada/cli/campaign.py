@@ -38,6 +38,7 @@ def campaign_flags(command: Command) -> Command:
             ),
             click.option("--cache", type=click.Path(path_type=Path), help="Where runs are kept; by default OUT/runs."),
             click.option("--discard-checkpoints", is_flag=True, help="Keep no checkpoints of runs that are done."),
+            click.option("--only-show", is_flag=True, help="Run nothing: show what is there."),
             click.option("--quiet", is_flag=True, help="No progress, no tables."),
             click.option("--json", "as_json", is_flag=True, help="The tables as JSON on standard output."),
         )
@@ -54,6 +55,7 @@ def work_of(flags: dict[str, Any], budget: Budget) -> Work:
         shard=Shard.parse(flags["shard"]),
         quiet=flags["quiet"] or flags["as_json"],
         discard=flags["discard_checkpoints"],
+        only_show=flags["only_show"],
     )
 
 
@@ -72,7 +74,7 @@ def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
 
 def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: Work, places: Sequence[Path]) -> int:
     """Make the folder and take over the runs of others; how many of those that are needed were taken."""
-    if not places:  # else only what they lack must be run here
+    if not places and not work.only_show:  # else only what they lack must be run here
         check_devices(requests, store, work.shard)
     make_folder(folder)
     adopted = [adopt_archive(store, place, requests) if place.is_file() else store.adopt([place]) for place in places]

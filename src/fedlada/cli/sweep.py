@@ -132,7 +132,7 @@ def _candidates(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, A
 
 NOT_OF_EXPERIMENTS = {
     *("select", "by", "halving", "jobs", "budget", "shard", "merge", "cache", "discard_checkpoints", "quiet"),
-    "as_json",
+    *("only_show", "as_json"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
@@ -34,6 +35,10 @@ class Samples(ABC):
     @abstractmethod
     def labels(self) -> np.ndarray[Any, Any]:
         """The target of every sample, as partitions by class need them."""
+
+    def chosen(self, rows: Ints) -> Samples:
+        """The samples with these numbers, in this order, some perhaps several times; itself where it is all of them."""
+        return self if _is_each_once(rows, len(self)) else ChosenSamples(self, rows)
 
     def digest(self) -> str:
         """What tells these samples from others: their number, and a few of them."""
@@ -82,6 +87,34 @@ class ArraySamples(Samples):
 
     def labels(self) -> np.ndarray[Any, Any]:
         return self.y.cpu().numpy()
+
+    def chosen(self, rows: Ints) -> Samples:
+        """A copy of these samples on the device, so that batches are still gathered there."""
+        if _is_each_once(rows, len(self)):
+            return self
+        places, part = torch.from_numpy(rows).to(self.x.device), copy.copy(self)
+        part.x, part.y = self.x.index_select(0, places), self.y.index_select(0, places)
+        return part
+
+
+class ChosenSamples(Samples):
+    """Some of other samples, read from there."""
+
+    def __init__(self, samples: Samples, rows: Ints) -> None:
+        self.samples, self.rows = samples, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: Ints, words: Words | None = None) -> tuple[Any, Any]:
+        return self.samples.batch(self.rows[indices], words)
+
+    def labels(self) -> np.ndarray[Any, Any]:
+        return self.samples.labels()[self.rows]
+
+
+def _is_each_once(rows: Ints, num_samples: int) -> bool:
+    return len(rows) == num_samples and bool((np.bincount(rows, minlength=num_samples) == 1).all())
 
 
 class DatasetSamples(Samples):

@@ -17,7 +17,7 @@ def rounds_rule(setting: Setting) -> str:
         what = f"the first evaluation at which the mean of the last {setting.smooth} is at or above it"
     often = "every round" if every == 1 else f"every {every} rounds"
     return (
-        f"A target is reached in the round of {what}; the test data are evaluated {often}, the whole training set "
+        f"A target is reached in the round of {what}; the test data are evaluated {often}, the clients' training data "
         f"every {setting.scale.eval_train_every}. {seeds_rule(setting)}"
     )
 

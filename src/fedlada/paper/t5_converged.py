@@ -50,8 +50,8 @@ def show(setting: Setting, results: Results) -> Shown:
         )
         columns = ("method", "paper, converged %", "ours %", "paper's round", "our round", "paper, round 1500 %")
         notes = (
-            f"Training has converged when the whole training set is classified to {100 * target:g} % (the paper does "
-            "not say what it takes for that; 98 % is its target elsewhere).",
+            f"Training has converged when {100 * target:g} % of the clients' training data are classified rightly (the "
+            "paper does not say what it takes for that; 98 % is its target elsewhere).",
             rounds_rule(setting),
             NEVER_RULE,
             accuracy_rule(setting, "Accuracies are those of the last evaluation up to that round"),
