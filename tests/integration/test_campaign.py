@@ -155,6 +155,32 @@ def test_a_sweep_without_held_out_data_says_that_the_test_set_was_evaluated(tmp_
     assert note.endswith("last train_loss of 1 seed(s); the test set was evaluated, but nothing was chosen by it.")
 
 
+def test_a_sweep_varies_each_name_alone(tmp_path, command):
+    grid = ["--set", "alpha=0.2,0.3,0.4", "--set", "clip_norm=none,1", "--lr", 0.02, "--alpha", 0.3, "--clip-norm", 5]
+    asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--jobs", 1, "--each-alone"]
+    table = json.loads(command(*asked, "--json", "--out", tmp_path).out)["table"]
+    assert table["columns"][1:3] == ["alpha", "clip_norm"]
+    tried = sorted(tuple(row[1:3]) for row in table["rows"])
+    assert tried == [("0.2", "5"), ("0.3", "1"), ("0.3", "5"), ("0.3", "none"), ("0.4", "5")]
+    configs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/config.json")]
+    assert {config["lr"] for config in configs} == {0.02}
+    stored = sorted((str(one["hyper"]["alpha"]), str(one["hyper"]["clip_norm"]).replace(".0", "")) for one in configs)
+    assert stored == [("0.2", "5"), ("0.3", "1"), ("0.3", "5"), ("0.3", "None"), ("0.4", "5")]
+    assert "--each-alone" in (tmp_path / "command.txt").read_text()
+    refused = command(*asked, "--set", "method=fedavg,fedlada", "--out", tmp_path, code=2).err
+    assert "leave method out of --set" in refused
+
+
+def test_a_sweep_of_a_sample_is_the_same_every_time(tmp_path, command):
+    grid = ["--set", "alpha=0.1,0.2,0.3,0.4", "--set", "lr=0.01,0.02,0.03,0.04", "--set", "v_init=1e-8,1e-6,1e-4"]
+    asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--jobs", 1, "--sample", 5, "--json"]
+    first, again = (json.loads(command(*asked, "--out", tmp_path / name).out)["table"] for name in ("a", "b"))
+    assert first == again
+    drawn = {tuple(row[1:4]) for row in first["rows"]}
+    assert len(drawn) == 5
+    assert all(len({row[axis] for row in drawn}) > 1 for axis in range(3))  # not a corner of the grid
+
+
 def test_a_key_press_saves_and_the_same_command_goes_on(tmp_path, command):
     out = tmp_path / "swept"
     arguments = ["sweep", "--set", "lr=0.1", *FLAGS, "--jobs", "1", "--out", str(out)]

@@ -20,6 +20,7 @@ from fedlada.cli.flags import NearestChoice, Words, build_experiment, experiment
 from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
 from fedlada.paper.target import curves
+from fedlada.randomness import bits, permutation
 from fedlada.report.chart import Chart, Series
 from fedlada.report.command import command_line, run_command
 from fedlada.report.table import Table
@@ -43,6 +44,8 @@ TITLE = "Sweep"
     type=click.IntRange(min=2),
     help="Successive halving: 3 lets the best third go on to thrice the rounds.",
 )
+@click.option("--each-alone", is_flag=True, help="Vary one name at a time; the others stay as the other flags say.")
+@click.option("--sample", type=click.IntRange(min=1), help="So many of the combinations, drawn at random once for all.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
 @campaign_flags
 def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
@@ -119,20 +122,40 @@ def _candidates(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, A
     usual = given["method"] or stored.get("method", Experiment.method)
     methods = axes.get("method", [usual])
     found: dict[str, Candidate] = {}
-    for combination in itertools.product(*axes.values()):
-        values = dict(zip(axes, combination, strict=True))
+    if flags["each_alone"]:
+        combinations = _each_alone(axes, build_experiment(flags_of(usual, [usual], {**given, "method": usual})))
+    else:
+        combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    for values in combinations:
         method = values.get("method", usual)
         own = flags_of(method, methods, {**given, **values, "method": method})
         experiments = tuple(build_experiment(own, seed=seed) for seed in seeds)
         kept = {name: value for name, value in values.items() if name in own}
         candidate = Candidate(kept, experiments)
         found.setdefault(json.dumps(experiments[0].to_json(), sort_keys=True), candidate)
-    return list(found.values())
+    everything = list(found.values())
+    if flags["sample"] is None:
+        return everything
+    # In the order of the grid, whatever the draw, so that a table reads well before it is sorted.
+    drawn = permutation(bits(0, "sweep"), len(everything))[: flags["sample"]]
+    return [everything[number] for number in sorted(drawn.tolist())]
+
+
+def _each_alone(axes: dict[str, list[Any]], usual: Experiment) -> list[dict[str, Any]]:
+    """What the other flags say, then every value in its place."""
+    if "method" in axes:
+        raise ValueError("--each-alone is about the settings of one method: leave method out of --set")
+    full = usual.resolved()
+    missing = [name for name in axes if name not in full.hyper and not hasattr(full, name)]
+    if missing:
+        raise ValueError(f"{full.method} has no hyper-parameter {missing[0]!r}")
+    middle = {name: full.hyper[name] if name in full.hyper else getattr(full, name) for name in axes}
+    return [middle, *({**middle, name: value} for name, values in axes.items() for value in values)]
 
 
 NOT_OF_EXPERIMENTS = {
     *("select", "by", "halving", "jobs", "budget", "shard", "merge", "cache", "discard_checkpoints", "quiet"),
-    *("only_show", "as_json"),
+    *("only_show", "as_json", "each_alone", "sample"),
 }
 
 
@@ -215,7 +238,8 @@ def _run_best(best: Scored) -> str:
 
 def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
     """What makes this folder again, on one machine and to its end."""
-    left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "quiet", "as_json"}
+    left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
     given = [("set", one) for one in grid] + [("seeds", seeds)]
+    flags = {**flags, "each_alone": flags["each_alone"] or None}  # it has no --no-...
     given += [(name, value) for name, value in flags.items() if value is not None and name not in left_out]
     return command_line("sweep", [*given, *([("out", out)] if out else [])])
