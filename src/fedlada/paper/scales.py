@@ -46,6 +46,8 @@ class Scale:
     lenet_models: Mapping[str, str] = field(default_factory=dict)
     for_lenet: Scale | None = None
     """The scale that the study of activations has instead: convolutions take long on a CPU."""
+    bytes_unit: tuple[str, float] = ("MB", 1e6)
+    """In what travelled bytes are shown."""
     checkpoint_every: int = 25
     checkpoint_minutes: float | None = None
 
@@ -69,6 +71,7 @@ FULL = Scale(
         for name in DATASETS
     },
     settings={"refill": True},
+    bytes_unit=("GB", 1e9),
     lenet_models={"GeLU": "lenet-gelu", "SMU": "lenet-smu"},
     # A checkpoint of SCAFFOLD's hundred memories takes longer than 50 rounds on a GPU: minutes say when, not rounds.
     checkpoint_every=500,

@@ -32,6 +32,7 @@ def stage_targets(setting: Setting, paper: str) -> tuple[float, float]:
 def show(setting: Setting, results: Results) -> Shown:
     """One table and one chart for each data set."""
     tables, charts = [], []
+    unit, size = setting.scale.bytes_unit
     for paper in setting.datasets(*DATASETS):
         lines = by_method(setting, results, paper, SEVEN)
         methods = setting.methods(*SEVEN)
@@ -40,11 +41,11 @@ def show(setting: Setting, results: Results) -> Shown:
             theirs = [STAGES[method][paper][stage] for method in methods]
             value = rounds_to(setting.milestone(target))
             ours = [over_seeds(outcomes, value) for outcomes in lines.values()]
-            megabytes = [over_seeds(outcomes, megabytes_to(value)) for outcomes in lines.values()]
+            travelled = [over_seeds(outcomes, travelled_to(value, size)) for outcomes in lines.values()]
             columns += [f"paper, {STAGE_TARGETS[paper][stage]:g} %", f"ours, {100 * target:g} %"]
-            columns += ["paper's ratio", "our ratio", "our MB"]
+            columns += ["paper's ratio", "our ratio", f"our {unit}"]
             shown = [[printed(one) for one in theirs], [one.text() for one in ours]]
-            shown += [ratios(theirs), ratios([one.mean for one in ours]), [one.text() for one in megabytes]]
+            shown += [ratios(theirs), ratios([one.mean for one in ours]), [one.text() for one in travelled]]
             for row, more in zip(cells, zip(*shown, strict=True), strict=True):
                 row.extend(more)
         title = f"T6: rounds to the early and the middle stage on {stands_for(setting, paper)}"
@@ -52,7 +53,7 @@ def show(setting: Setting, results: Results) -> Shown:
             rounds_rule(setting),
             NEVER_RULE,
             RATIO_RULE,
-            "MB: the vectors that travelled up and down until then, without their envelopes.",
+            f"{unit}: the vectors that travelled up and down until then, without their envelopes.",
         )
         tables.append(Table(title, tuple(columns), tuple(map(tuple, cells)), notes))
         targets = stage_targets(setting, paper)
@@ -60,14 +61,14 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(tuple(tables), tuple(charts))
 
 
-def megabytes_to(reached: Value) -> Value:
-    """The vectors that travelled until a round, in both directions and for all clients."""
+def travelled_to(reached: Value, size: float) -> Value:
+    """The vectors that travelled until a round, in both directions and for all clients, in units of so many bytes."""
 
     def count(outcome: Outcome) -> float | None:
         round = reached(outcome)
         if round is None:
             return None
-        return float(sum(row["bytes_up"] + row["bytes_down"] for row in outcome.history[: int(round)])) / 1e6
+        return float(sum(row["bytes_up"] + row["bytes_down"] for row in outcome.history[: int(round)])) / size
 
     return count
 

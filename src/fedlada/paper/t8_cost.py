@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.over_seeds import over_seeds, rounds_to
+from fedlada.campaign.over_seeds import Value, over_seeds, rounds_to
 from fedlada.campaign.request import Outcome, Request
 from fedlada.paper.main_runs import by_method, stands_for
 from fedlada.paper.published import COST_RATIOS, COST_TOTALS, SEVEN, STAGE_TARGETS, VECTORS
 from fedlada.paper.rules import NEVER_RULE, rounds_rule
 from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.t6_stages import megabytes_to, stage_runs, stage_targets
+from fedlada.paper.t6_stages import stage_runs, stage_targets, travelled_to
 from fedlada.paper.target import Results, Shown, Target, printed
 from fedlada.recipes import RECIPES
 from fedlada.report.chart import Chart, Series
@@ -31,21 +31,27 @@ def show(setting: Setting, results: Results) -> Shown:
 
 def _per_round(setting: Setting, lines: Results) -> Table:
     rows = []
+    unit, size = setting.scale.bytes_unit
     for method in setting.methods(*SEVEN):
         down, up = RECIPES[method]().num_vectors()
-        ours = over_seeds(lines[name_of(method)], _megabytes_a_round)
+        ours = over_seeds(lines[name_of(method)], _a_round(size))
         rows.append((name_of(method), f"{VECTORS[method]} Nd", str(down), str(up), ours.text(3, without="-")))
     notes = (
         "Nd: a vector of the model's size for each active client. The paper counts FedLADA's global direction as free; "
         "it must travel down too.",
     )
-    columns = ("method", "paper's count", "vectors down", "vectors up", "MB a round here")
+    columns = ("method", "paper's count", "vectors down", "vectors up", f"{unit} a round here")
     return Table(f"T8: cost of a round on {stands_for(setting, PAPER)}", columns, tuple(rows), notes)
 
 
-def _megabytes_a_round(outcome: Outcome) -> float | None:
-    rows = outcome.history
-    return sum(row["bytes_up"] + row["bytes_down"] for row in rows) / 1e6 / len(rows) if len(rows) else None
+def _a_round(size: float) -> Value:
+    """What travels in a round on average, in units of so many bytes."""
+
+    def count(outcome: Outcome) -> float | None:
+        rows = outcome.history
+        return sum(row["bytes_up"] + row["bytes_down"] for row in rows) / size / len(rows) if len(rows) else None
+
+    return count
 
 
 def _totals(setting: Setting, lines: Results, stage: int) -> Table:
@@ -53,7 +59,9 @@ def _totals(setting: Setting, lines: Results, stage: int) -> Table:
     value = rounds_to(setting.milestone(target))
     methods = setting.methods(*SEVEN)
     rounds = {method: over_seeds(lines[name_of(method)], value) for method in methods}
-    megabytes = {method: over_seeds(lines[name_of(method)], megabytes_to(value)) for method in methods}
+    unit, size = setting.scale.bytes_unit
+    travelled = {method: over_seeds(lines[name_of(method)], travelled_to(value, size)) for method in methods}
+    base = travelled["fedavg"].mean if "fedavg" in methods else None
     counted = {method: None if (mean := rounds[method].mean) is None else VECTORS[method] * mean for method in methods}
     rows = tuple(
         (
@@ -63,21 +71,21 @@ def _totals(setting: Setting, lines: Results, stage: int) -> Table:
             rounds[method].text(),
             printed(counted[method], 0),
             _ratio(counted[method], counted.get("fedavg")),
-            megabytes[method].text(),
-            _ratio(megabytes[method].mean, megabytes["fedavg"].mean if "fedavg" in methods else None),
+            travelled[method].text(),
+            _ratio(travelled[method].mean, base),
         )
         for method in methods
     )
-    columns = ("method", "paper, Nd", "paper's ratio", "our rounds", "ours, Nd", "our ratio in Nd", "our MB")
+    columns = ("method", "paper, Nd", "paper's ratio", "our rounds", "ours, Nd", "our ratio in Nd", f"our {unit}")
     reached = f"{100 * target:g} % (the paper's {STAGE_TARGETS[PAPER][stage]:g} %)"
     title = f"T8: cost to {reached} on {stands_for(setting, PAPER)}"
     notes = (
-        "Ratios are to FedAvg; the paper's are cut, not rounded. Nd by the paper's count of vectors; MB: the "
+        f"Ratios are to FedAvg; the paper's are cut, not rounded. Nd by the paper's count of vectors; {unit}: the "
         "vectors as they travel, without their envelopes.",
         rounds_rule(setting),
         NEVER_RULE,
     )
-    return Table(title, (*columns, "our ratio in MB"), rows, notes)
+    return Table(title, (*columns, f"our ratio in {unit}"), rows, notes)
 
 
 def _ratio(value: float | None, base: float | None) -> str:
@@ -87,17 +95,18 @@ def _ratio(value: float | None, base: float | None) -> str:
 def _chart(setting: Setting, lines: Results) -> Chart:
     """Accuracy against what has travelled, of each method's first seed."""
     series = []
+    unit, size = setting.scale.bytes_unit
     for name, outcomes in lines.items():
         sent, points = 0.0, []
         for row in outcomes[0].history:
-            sent += (row["bytes_up"] + row["bytes_down"]) / 1e6
+            sent += (row["bytes_up"] + row["bytes_down"]) / size
             if row.get("test_accuracy") is not None:
                 points.append((sent, row["test_accuracy"]))
         if points:
             x, y = zip(*points, strict=True)
             series.append(Series(name, x, y))
     note = f"Seed {setting.seeds[0]}."
-    return Chart("T8: accuracy by what has travelled", "MB", "test accuracy", tuple(series), note=note)
+    return Chart("T8: accuracy by what has travelled", unit, "test accuracy", tuple(series), note=note)
 
 
 TARGET = Target(

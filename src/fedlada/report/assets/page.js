@@ -53,7 +53,7 @@ class Report {
   drawSections() {
     const has = this.runs.length > 0;
     this.section("results", "Results", this.tables.length || this.notes.length ? () => [
-      this.notes.map((note) => el("p", {}, note)), this.tables.map((table) => tableOf(table))] : null, JSON.stringify([this.tables, this.notes]));
+      this.tables.map((table) => tableOf(table)), this.notes.map((note) => el("p", { class: "note" }, note))] : null, JSON.stringify([this.tables, this.notes]));
     this.section("figures", "Figures", this.charts.length ? () => {
       this.given = this.charts.map(givenChart);
       return [el("div", { class: this.charts.length > 1 ? "pair" : null }, this.given.map((one) => one.node))];
