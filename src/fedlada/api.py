@@ -169,7 +169,7 @@ def simulate(
         validation=None if validation is None else as_samples(validation, place, numbers),
         metrics=metrics,
         eval_every=eval_every,
-        train=None if eval_train_every is None else train_samples.chosen(np.concatenate(plan.clients)),
+        train=train_samples,
         eval_train_every=eval_train_every,
         messages=messages,
     )

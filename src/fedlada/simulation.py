@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from fedlada.data.samples import Samples
@@ -16,7 +17,7 @@ from fedlada.evaluation import Metric
 from fedlada.history import History, Result, Row
 from fedlada.messages.exchange import Exchange
 from fedlada.observers import Observer
-from fedlada.plan import RoundPlan, Rounds
+from fedlada.plan import Plan, RoundPlan, Rounds
 from fedlada.state import Kept, Server, all_finite
 from fedlada.validation import count
 
@@ -54,6 +55,10 @@ class Simulation:
         self.eval_every = eval_every
         self.train = train
         self.eval_train_every = eval_train_every
+        self.held: Samples | None = None
+        """What the clients hold, as often as they hold it: a partition may leave samples out, or repeat some."""
+        if train is not None and eval_train_every is not None and isinstance(plan, Plan):
+            self.held = train.chosen(np.concatenate(plan.clients))
         self.round = 0
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
@@ -160,7 +165,7 @@ class Simulation:
         due = [
             ("test", self.test, self.eval_every, self.metrics),
             ("validation", self.validation, self.eval_every, self.metrics),
-            ("full_train", self.train, self.eval_train_every, {}),
+            ("full_train", self.held, self.eval_train_every, {}),
         ]
         for name, samples, every, metrics in due:
             if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):

@@ -12,6 +12,7 @@ import fedlada
 from fedlada import recipes
 from fedlada.cohorts import Bernoulli, Scheduled, Unreliable
 from fedlada.data import IID, ByKey, Dirichlet
+from fedlada.runs.clients import read_clients
 from tasks import UNEQUAL, blobs, small_net
 
 X, Y = blobs(num_samples=300)
@@ -55,15 +56,18 @@ def test_any_kind_of_data_gives_the_same_bits(data):
 @pytest.mark.parametrize(
     "data", [(X, Y), TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))], ids=["arrays", "dataset"]
 )
-def test_training_accuracy_is_that_of_what_the_clients_hold(data):
+def test_training_accuracy_is_that_of_what_the_clients_hold(data, tmp_path):
     """Of a partition that leaves samples out and gives others to several clients too."""
-    mine = {"partition": [[0, 1, 2, 2], range(1, 40), []], "cohort_size": 2}
+    mine = {"partition": [[0, 1, 2, 2], range(1, 40), []], "cohort_size": 2, "out": tmp_path / "run"}
     result = run(train=data, eval_train_every=4, **mine)
     held = np.array([0, 1, 2, 2, *range(1, 40)])
     expected = fedlada.evaluate(result.model, (X[held], Y[held]), nn.functional.cross_entropy)
     assert result.history[-1]["full_train_accuracy"] == expected["accuracy"]
     assert result.history[-1]["full_train_loss"] == pytest.approx(expected["loss"])
     assert expected != fedlada.evaluate(result.model, (X, Y), nn.functional.cross_entropy)
+    if isinstance(data, tuple):  # a dataset is not read whole for this
+        counts = read_clients(tmp_path / "run")
+        assert counts == [np.bincount(Y[own], minlength=3).tolist() for own in ([0, 1, 2, 2], range(1, 40), [])]
 
 
 class FromDisk(Dataset):
