@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import fedlada
+from fedlada.messages.means import BlockMeans
 from fedlada.messages.noise import uniform_noise
 from fedlada.messages.spec import CODECS
 from fedlada.messages.top_k import TopK
@@ -52,7 +53,11 @@ def test_gpu_resumes_and_auto_finds_it(name, tmp_path):
     torch.testing.assert_close(resumed.server.params, whole.server.params, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("codec", [*CODECS.values(), TopK("top", 0.3), TopK("top", 0.01)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "codec",
+    [*CODECS.values(), BlockMeans("mean64", 64), TopK("top", 0.3), TopK("top", 0.01)],
+    ids=lambda one: one.name,
+)
 def test_codes_are_the_same_bits_on_both(codec):
     random = torch.Generator().manual_seed(0)
     for size in (1, 257, 1_000_003):

@@ -11,12 +11,13 @@ from hypothesis.extra import numpy as arrays
 
 from fedlada.messages import CODECS
 from fedlada.messages.blocks import INT4, INT8
+from fedlada.messages.means import BlockMeans
 from fedlada.messages.noise import key, uniform_noise
 from fedlada.messages.plain import BFloat16, Float16, Float32
 from fedlada.messages.top_k import TopK
 
 LOG8 = CODECS["log8"]
-ALL = [*CODECS.values(), TopK("top0.3", 0.3), TopK("top0.01", 0.01)]
+ALL = [*CODECS.values(), BlockMeans("mean32", 32), TopK("top0.3", 0.3), TopK("top0.01", 0.01)]
 CPU = torch.device("cpu")
 largest = float(np.finfo(np.float32).max) / 4
 
@@ -51,6 +52,18 @@ def test_blocks_are_off_by_less_than_a_level(vector, key):
             level = own.abs().max() / codec.levels * (1 + 2**-7)
             assert ((got - own).abs() <= level * (1 + 1e-6) + codec.levels * 2.0**-133).all()
             assert (got.abs() <= own.abs().max() * (1 + 2**-7) + 2.0**-120).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(vectors(low=2.0**-149, high=2.0**119), keys)
+def test_means_are_those_of_their_blocks(vector, key):
+    for block in (2, 32):
+        received = sent(BlockMeans("mean", block), vector, key)
+        for start in range(0, vector.numel(), block):
+            own, got = vector[start : start + block].double(), received[start : start + block].double()
+            assert got.unique().numel() == 1
+            assert abs(got[0] - own.mean()) <= own.mean() * 2**-7.9 + 2.0**-133
+            assert got[0] > 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -172,6 +185,8 @@ def test_same_key_same_bits_other_key_other_bits(codec):
         (LOG8, -1e-9),
         (LOG8, 0.0),
         (LOG8, float("inf")),
+        (BlockMeans("mean32", 32), 0.0),
+        (BlockMeans("mean32", 32), float("inf")),
         (INT4, 3.39e38),
         (INT8, float("inf")),
         (TopK("t", 0.5), 3.4e38),

@@ -81,6 +81,8 @@ def test_every_preset_and_bare_code_suits_every_method(name, preset):
         ("v=int8", "v must stay positive, which int8 does not promise"),
         ("v=float16", "v must stay positive"),
         ("delta=log8", "log8 is for second moments"),
+        ("delta=mean64", "mean64 is for second moments"),
+        ("v=mean63", "mean63 must have blocks of a power of two"),
         ("params=top0.1", "top0.1 is for what clients send"),
         ("int8:int4", "two codes for all vectors"),
         ("bfloat16+every5", "everyN is for second moments alone"),

@@ -11,13 +11,14 @@ import torch
 from fedlada.messages.blocks import INT4, INT8
 from fedlada.messages.codec import Codec
 from fedlada.messages.logarithmic import LOG8
+from fedlada.messages.means import BlockMeans
 from fedlada.messages.plain import BFloat16, Float16, Float32
 from fedlada.messages.top_k import TopK
 from fedlada.method import FederatedMethod
 from fedlada.state import Broadcast, Upload, named_tensors
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(), Float16(), INT8, INT4, LOG8)}
-"""By name; `top0.05` and the like (the largest 5 % of the numbers) come on top."""
+"""By name; `mean64` (a mean for each 64 numbers), `top0.05` (the largest 5 %) and the like come on top."""
 
 PRESETS = {
     "lean": "params=int8:direction=int4:v=log8+every5:delta=int4:control=int8:control_change=int4",
@@ -183,5 +184,7 @@ def _codec(name: str, text: str) -> Codec:
         return CODECS[name]
     if (top := re.fullmatch(r"top(0?\.\d+)", name)) and float(top[1]) > 0:
         return TopK(name, float(top[1]))
-    known = ", ".join([*CODECS, "top0.05"])
+    if mean := re.fullmatch(r"mean([1-9]\d{0,5})", name):
+        return BlockMeans(name, int(mean[1]))
+    known = ", ".join([*CODECS, "mean64", "top0.05"])
     raise ValueError(f"messages: {name!r} in {text!r} is neither a code ({known}) nor a preset ({', '.join(PRESETS)})")
