@@ -244,13 +244,19 @@ def test_what_was_never_measured_was_not_missed(smoke):
 
     assert first_row(("round", "test_accuracy"))[2] == "-"
     assert first_row(("round", "test_accuracy", "full_train_accuracy"))[2] != "-"
+    unmeasured = [
+        replace(one, history=History([{**row, "full_train_accuracy": None} for row in one.history]))
+        for one in outcomes["T5"]
+    ]
+    rows_of_t5 = TARGETS["T5"].show(setting(), group(unmeasured)).tables[0].rows
+    assert {row[4] for row in rows_of_t5} == {"-"}
 
 
 def test_nothing_is_run_where_only_what_is_there_is_asked_for(tmp_path, command):
     asked = ["reproduce", "F1", "--scale", "smoke", "--device", "cuda", "--only-show", "--out", tmp_path / "new"]
     said = command(*asked)
     assert "unfinished" in said.out
-    assert "3 of 3 runs are not finished" in said.err
+    assert "3 of 3 runs are not finished: without --only-show they are run" in said.err
     assert (tmp_path / "new" / "report.html").exists()
     assert not (tmp_path / "new" / "runs").exists()
 
@@ -378,8 +384,9 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T9"], "'t9' is not known; it is one of T1, T2"),
         (["reproduce", "T6", "--scale", "larg"], "'larg' is not known; it is one of smoke, quick, full"),
         (["reproduce", "T6", "--scale", "smoke", "--shard", "3/2"], "shard must be one of 1/2 to 2/2, got 3/2"),
-        (["reproduce", "theory", "--scale", "smoke", "--shard", "1/2"], "leave --budget and --shard out, or theory"),
-        (["reproduce", "T6,theory", "--scale", "smoke", "--budget", "5"], "leave --budget and --shard out, or theory"),
+        (["reproduce", "theory", "--scale", "smoke", "--shard", "1/2"], "--shard and --only-show out, or theory"),
+        (["reproduce", "theory", "--scale", "smoke", "--only-show"], "--shard and --only-show out, or theory"),
+        (["reproduce", "T6,theory", "--scale", "smoke", "--budget", "5"], "--shard and --only-show out, or theory"),
         (["reproduce", "T6", "--scale", "smoke", "--budget", "0"], "budget must be positive, got 0"),
         (["reproduce", "T6", "--scale", "full", "--rounds", "7"], "rounds must be a multiple of 5"),
         (["reproduce", "T6", "--datasets", "cifar100", "--scale", "smoke"], "the smoke scale has digits alone"),

@@ -17,6 +17,7 @@ from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Reques
 from fedlada.campaign.run import Shard
 from fedlada.campaign.sweep import Rung, Selection, rungs
 from fedlada.campaign.write import records
+from fedlada.cli.sweep import axes_of, candidates_of, sweep_command
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
@@ -227,6 +228,39 @@ def test_no_group_on_a_page_of_several_targets_holds_two_configurations(scale, t
         groups[run.group].add(key)
         names[key].add(run.group)
     assert all(len(found) == 1 for found in [*groups.values(), *names.values()])
+
+
+def test_a_seed_that_was_not_measured_is_not_one_that_never_arrived():
+    milestone = Milestone("test_accuracy", 0.9)
+    measured, other = outcome(DONE, 0.95), replace(outcome(DONE, 0.5), history=History([{"round": 1}]))
+    assert over_seeds([measured, other], rounds_to(milestone)).text() == "∞ (1 of 2: 1.0; 1 not measured)"
+    assert over_seeds([other], rounds_to(milestone)).text() == "-"
+    assert over_seeds([replace(other, status=UNFINISHED)], rounds_to(milestone)).text() == "unfinished"
+
+
+def candidates(*arguments):
+    """What a sweep would try: its values, and what the runs really have of them."""
+    flags = dict(sweep_command.make_context("sweep", [*arguments, "--each-alone"]).params)
+    del flags["out"]
+    found = candidates_of(axes_of(flags.pop("grid")), flags.pop("seeds"), flags)
+    runs = [one.experiments[0].resolved() for one in found]
+    return [tuple(one.values.values()) for one in found], [
+        (r.hyper["clip_norm"], r.local_epochs, r.local_steps) for r in runs
+    ]
+
+
+def test_what_is_varied_alone_stands_beside_what_was_given(tmp_path):
+    data = ["--dataset", "cifar100", "--data-dir", "nowhere"]  # where clipping is usual
+    shown, run = candidates(*data, "--clip-norm", "none", "--set", "clip_norm=1,5", "--set", "alpha=0.1")
+    assert shown == [("none", 0.05), (1.0, 0.05), (5.0, 0.05), ("none", 0.1)]
+    assert [clip for clip, *_ in run] == [None, 1.0, 5.0, None]
+    config = tmp_path / "c.json"
+    config.write_text(json.dumps({"method": "fedlada", "dataset": "digits", "local_steps": 3}))
+    shown, run = candidates("--config", str(config), "--set", "local_epochs=1,2", "--set", "lr=0.3")
+    assert [(epochs if steps is None else steps) for _, epochs, steps in run] == [3, 1, 2, 3]
+    assert [values[0] for values in shown] == ["none", 1, 2, "none"]
+    shown, run = candidates("--set", "local_epochs=1", "--set", "local_steps=7")
+    assert [steps for *_, steps in run] == [None, None, 7]
 
 
 def test_t5_shows_means_of_evaluations_where_it_says_so():

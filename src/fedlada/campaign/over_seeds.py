@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
 
 NEVER = "∞"
 Value = Callable[[Outcome], float | None]
+"""A figure of a run: None where it never came to that, NaN where nobody looked."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class OverSeeds:
     num_seeds: int
     num_diverged: int = 0
     num_unfinished: int = 0
+    num_unmeasured: int = 0
+    """Of those that ended: what was never measured was not missed."""
 
     @property
     def mean(self) -> float | None:
@@ -37,28 +41,38 @@ class OverSeeds:
             details.append(f"{self.num_diverged} diverged")
         if self.num_unfinished and (self.num_unfinished < self.num_seeds or self.num_diverged):
             details.append(f"{self.num_unfinished} unfinished")
+        if 0 < self.num_unmeasured < self.num_seeds:
+            details.append(f"{self.num_unmeasured} not measured")
         if self.num_unfinished:
             head = "unfinished" if self.num_unfinished == self.num_seeds else "…"
         else:
             head = "diverged" if self.num_diverged == self.num_seeds else without
+            head = "-" if self.num_unmeasured == self.num_seeds else head
         return f"{head} ({'; '.join(details)})" if details else head
 
 
 def over_seeds(outcomes: Sequence[Outcome], value: Value) -> OverSeeds:
     """A figure of each outcome; None where it has none."""
-    values = [value(outcome) for outcome in outcomes]
-    missing = [outcome.status for outcome, one in zip(outcomes, values, strict=True) if one is None]
+    found = [value(outcome) for outcome in outcomes]
+    values = [None if one is None or math.isnan(one) else one for one in found]
+    missing = [outcome.status for outcome, one in zip(outcomes, found, strict=True) if one is None]
     return OverSeeds(
         tuple(one for one in values if one is not None),
         len(outcomes),
         num_diverged=missing.count(DIVERGED),
         num_unfinished=missing.count(UNFINISHED),
+        num_unmeasured=sum(one is not None and math.isnan(one) for one in found),
     )
 
 
 def rounds_to(milestone: Milestone) -> Value:
     """The round of the milestone; known as soon as it is reached."""
-    return lambda outcome: milestone.round_in(outcome.history)
+
+    def find(outcome: Outcome) -> float | None:
+        is_measured = bool(outcome.history.measured(milestone.metric)[0])
+        return milestone.round_in(outcome.history) if is_measured or outcome.status != DONE else math.nan
+
+    return find
 
 
 def final(metric: str, smooth: int = 1) -> Value:

@@ -115,7 +115,7 @@ def _record(outcome: Outcome, group: str) -> RunRecord:
     )
 
 
-def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False) -> list[str]:
+def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False, only_shown: bool = False) -> list[str]:
     """Sentences about runs that are not done: none of them may be overlooked."""
     by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
     sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
@@ -125,6 +125,7 @@ def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False) -> list[str
     if waiting:
         num_runs = len({outcome.folder for outcome in outcomes})
         way = "what is not of this shard is another's, and --merge brings all together" if is_shard else ""
+        way = "without --only-show they are run" if only_shown else way
         sentences.append(
             f"{len(waiting)} of {num_runs} runs are not finished: {way or 'the same command goes on with them'}. "
             "Cells that need them say so."

@@ -14,6 +14,7 @@ from fedlada.campaign.identity import device_kind
 from fedlada.campaign.request import UNFINISHED, Outcome, Request
 from fedlada.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.campaign.store import RunStore
+from fedlada.campaign.write import state_of
 from fedlada.cli.bars import Bars
 from fedlada.cli.output import make_folder, print_table
 from fedlada.report.table import Table
@@ -88,6 +89,11 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
             file=sys.stderr,
         )
     return len({name for one in adopted for name in one.taken & needed})
+
+
+def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
+    """Sentences about runs that are not done, and what to do about them."""
+    return state_of(outcomes, is_shard=work.shard.of > 1, only_shown=work.only_show)
 
 
 def print_tables(tables: Sequence[Table]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from fedlada.campaign.request import Outcome, Request
-from fedlada.campaign.run import Budget, carry_out
+from fedlada.campaign.run import Budget, Work, carry_out
 from fedlada.campaign.store import RunStore
-from fedlada.campaign.write import announce, state_of, write_folder
-from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, take_over, work_of
+from fedlada.campaign.write import announce, write_folder
+from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
 from fedlada.cli.flags import NearestChoice, Words, nearest
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
@@ -84,13 +84,17 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     budget = Budget(flags["budget"])
     settings = {name: _setting(TARGETS[name], flags) for name in targets}
     work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
-    if "theory" in targets and (flags["budget"] is not None or work.shard.of > 1):
-        raise ValueError("theory is computed in one go, without runs: leave --budget and --shard out, or theory")
+    if "theory" in targets and (flags["budget"] is not None or work.shard.of > 1 or work.only_show):
+        raise ValueError(
+            "theory is computed in one go, without runs: leave --budget, --shard and --only-show out, or theory"
+        )
     requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
     everything = [request for own in requests.values() for request in own]
     read_data(everything, quiet=quiet)
     name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
-    folder = out or HOME / f"{name}-{flags['scale']}-{flags['preset']}"
+    # A part of a table must not replace the whole one.
+    words = [name, flags["scale"], flags["preset"], *(flags["datasets"] or ()), *(flags["methods"] or ())]
+    folder = out or HOME / "-".join(words)
     store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
     adopted = take_over(store, folder, everything, work, flags["merge"])
     if not quiet:
@@ -98,8 +102,8 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     announce(folder, _title(targets), [store.outcome(request) for request in everything])
     outcomes = carry_out(everything, store, work)
     command = _command(targets, flags, out)
-    shown = _write_all(targets, settings, requests, outcomes, folder, command, is_shard=work.shard.of > 1)
-    _say(shown, outcomes, folder, flags, is_shard=work.shard.of > 1)
+    shown = _write_all(targets, settings, requests, outcomes, folder, command, work)
+    _say(shown, outcomes, folder, flags, work)
 
 
 def _title(targets: list[str]) -> str:
@@ -147,8 +151,7 @@ def _write_all(
     outcomes: list[Outcome],
     folder: Path,
     command: str,
-    *,
-    is_shard: bool,
+    work: Work,
 ) -> dict[str, Shown]:
     """A folder for each of several targets, and one page of all of them."""
     left, shown = list(outcomes), {}
@@ -160,7 +163,7 @@ def _write_all(
         found = TARGETS[name].show(replace(settings[name], folder=place), group(own))
         hyper = hyper_parameter_table(TARGETS[name], settings[name], own)
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
-        notes = [*state_of(own, is_shard=is_shard), *setting_notes(settings[name], own)]
+        notes = [*still_open(own, work), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)
         _write(place, _title([name]), shown[name], own, notes, command)
     if several:
@@ -196,9 +199,7 @@ def _write(
         print(f"fedlada: {problem}", file=sys.stderr)
 
 
-def _say(
-    shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any], *, is_shard: bool
-) -> None:
+def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any], work: Work) -> None:
     if flags["as_json"]:
         tables = {name: [table.to_json() for table in one.tables] for name, one in shown.items()}
         complete = all(outcome.is_settled for outcome in outcomes)
@@ -206,7 +207,7 @@ def _say(
     elif not flags["quiet"]:
         print_tables([table for one in shown.values() for table in one.tables])
         print(f"in {folder}: report.html, table.md, table.csv, table.tex, tables.json and the pictures")
-    say_and_end(outcomes, state_of(outcomes, is_shard=is_shard))
+    say_and_end(outcomes, still_open(outcomes, work))
 
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:

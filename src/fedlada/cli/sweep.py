@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from fedlada.campaign.run import Budget, Shard, carry_out
+from fedlada.campaign.run import Budget, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, shown, sweep
-from fedlada.campaign.write import announce, state_of, write_folder
-from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, take_over, work_of
-from fedlada.cli.flags import NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
+from fedlada.campaign.write import announce, write_folder
+from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
+from fedlada.cli.flags import OFF, NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
 from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
 from fedlada.paper.target import curves
@@ -64,7 +64,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
         raise ValueError("--halving needs the results of all runs: leave --shard out")
     if flags["validation"] is None and flags["config"] is None:
         flags["validation"] = DEFAULT_VALIDATION
-    candidates = _candidates(_axes(grid), seeds, flags)
+    candidates = candidates_of(axes_of(grid), seeds, flags)
     first = candidates[0].experiments[0]
     selection = Selection(flags["select"], flags["by"])
     if selection.metric.startswith("validation_") and not all(one.experiments[0].validation for one in candidates):
@@ -93,7 +93,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     _report(scored, selection, folder, first, _command(grid, seeds, flags, out), flags)
 
 
-def _axes(grid: tuple[str, ...]) -> dict[str, list[Any]]:
+def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
     """The values of each swept name."""
     axes: dict[str, list[Any]] = {}
     for text in grid:
@@ -115,23 +115,23 @@ def _axes(grid: tuple[str, ...]) -> dict[str, list[Any]]:
     return axes
 
 
-def _candidates(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, Any]) -> list[Candidate]:
+def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, Any]) -> list[Candidate]:
     """Every combination; those that make the same experiment (a method lacks what differs) count once."""
     given = {name: value for name, value in flags.items() if name not in NOT_OF_EXPERIMENTS}
     stored = {} if given["config"] is None else {"method": Experiment.read(given["config"]).method}
     usual = given["method"] or stored.get("method", Experiment.method)
     methods = axes.get("method", [usual])
+    alone = flags["each_alone"]
+    if alone and "method" in axes:
+        raise ValueError("--each-alone is about the settings of one method: leave method out of --set")
     found: dict[str, Candidate] = {}
-    if flags["each_alone"]:
-        combinations = _each_alone(axes, build_experiment(flags_of(usual, [usual], {**given, "method": usual})))
-    else:
-        combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    for values in combinations:
+    for values in _each_alone(axes) if alone else _every_combination(axes):
         method = values.get("method", usual)
-        own = flags_of(method, methods, {**given, **values, "method": method})
+        beside = {name: value for name, value in given.items() if RIVALS.get(name) not in values}
+        own = flags_of(method, methods, {**beside, **values, "method": method})
         experiments = tuple(build_experiment(own, seed=seed) for seed in seeds)
         kept = {name: value for name, value in values.items() if name in own}
-        candidate = Candidate(kept, experiments)
+        candidate = Candidate({name: _value_of(experiments[0], name) for name in axes} if alone else kept, experiments)
         found.setdefault(json.dumps(experiments[0].to_json(), sort_keys=True), candidate)
     everything = list(found.values())
     if flags["sample"] is None:
@@ -141,16 +141,26 @@ def _candidates(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, A
     return [everything[number] for number in sorted(drawn.tolist())]
 
 
-def _each_alone(axes: dict[str, list[Any]], usual: Experiment) -> list[dict[str, Any]]:
-    """What the other flags say, then every value in its place."""
-    if "method" in axes:
-        raise ValueError("--each-alone is about the settings of one method: leave method out of --set")
-    full = usual.resolved()
-    missing = [name for name in axes if name not in full.hyper and not hasattr(full, name)]
-    if missing:
-        raise ValueError(f"{full.method} has no hyper-parameter {missing[0]!r}")
-    middle = {name: full.hyper[name] if name in full.hyper else getattr(full, name) for name in axes}
-    return [middle, *({**middle, name: value} for name, values in axes.items() for value in values)]
+def _every_combination(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _each_alone(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Nothing but what the other flags say, then every value by itself."""
+    return [{}, *({name: value} for name, values in axes.items() for value in values)]
+
+
+RIVALS = {"local_epochs": "local_steps", "local_steps": "local_epochs"}
+"""Of these a run has one or the other."""
+
+
+def _value_of(experiment: Experiment, name: str) -> Any:
+    """What an experiment has there, as one would type it."""
+    full = experiment.resolved()
+    if full.local_steps is not None and name == "local_epochs":
+        return OFF
+    value = full.hyper[name] if name in full.hyper else getattr(full, name)
+    return OFF if value is None else value
 
 
 NOT_OF_EXPERIMENTS = {
@@ -163,8 +173,8 @@ def _report(
     scored: list[Scored], selection: Selection, folder: Path, first: Experiment, command: str, flags: dict[str, Any]
 ) -> None:
     outcomes = [outcome for one in scored for outcome in one.outcomes]
-    is_shard = Shard.parse(flags["shard"]).of > 1
-    table, problems = _table(scored, selection, first), state_of(outcomes, is_shard=is_shard)
+    work = work_of(flags, Budget(None))
+    table, problems = _table(scored, selection, first), still_open(outcomes, work)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = "" if best is None else _run_best(best)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]

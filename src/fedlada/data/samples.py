@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
@@ -89,12 +88,27 @@ class ArraySamples(Samples):
         return self.y.cpu().numpy()
 
     def chosen(self, rows: Ints) -> Samples:
-        """A copy of these samples on the device, so that batches are still gathered there."""
-        if _is_each_once(rows, len(self)):
-            return self
-        places, part = torch.from_numpy(rows).to(self.x.device), copy.copy(self)
-        part.x, part.y = self.x.index_select(0, places), self.y.index_select(0, places)
-        return part
+        return self if _is_each_once(rows, len(self)) else ChosenOnDevice(self, rows)
+
+
+class ChosenOnDevice(ArraySamples):
+    """Some of other samples that lie on the device: gathered from there, never copied as a whole."""
+
+    def __init__(self, samples: ArraySamples, rows: Ints) -> None:
+        self.samples, self.x, self.y = samples, samples.x, samples.y
+        self.places = torch.from_numpy(rows).to(samples.x.device)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.samples.take(self.places.index_select(0, rows), draws)
+
+    def labels(self) -> np.ndarray[Any, Any]:
+        return np.take(self.samples.labels(), self.places.cpu().numpy(), axis=0)
+
+    def chosen(self, rows: Ints) -> Samples:
+        return self.samples.chosen(self.places.cpu().numpy()[rows])
 
 
 class ChosenSamples(Samples):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlada.campaign.over_seeds import NEVER, over_seeds, rounds_to
+from fedlada.campaign.over_seeds import over_seeds, rounds_to
 from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import DATASETS, SEVEN, SPEED_TEST, SPEED_TRAIN
@@ -66,15 +66,9 @@ def _columns(
 ) -> list[Sequence[str]]:
     """Paper, ours and both ratios to the best, for each method."""
     value = rounds_to(setting.milestone(target, metric))
-    lines = by_method(setting, results, paper, SEVEN).values()
-    ours = [over_seeds(outcomes, value) for outcomes in lines]
-    # What was never measured was not missed.
-    without = [NEVER if any(one.history.measured(metric)[0] for one in outcomes) else "-" for outcomes in lines]
+    ours = [over_seeds(outcomes, value) for outcomes in by_method(setting, results, paper, SEVEN).values()]
     theirs = [published[method][paper] for method in setting.methods(*SEVEN)]
-    shown = [
-        [printed(one, 0) for one in theirs],
-        [one.text(without=word) for one, word in zip(ours, without, strict=True)],
-    ]
+    shown = [[printed(one, 0) for one in theirs], [one.text() for one in ours]]
     return list(zip(*shown, ratios(theirs), ratios([one.mean for one in ours]), strict=True))
 
 

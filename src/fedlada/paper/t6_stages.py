@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fedlada.campaign.over_seeds import Value, over_seeds, rounds_to
 from fedlada.campaign.request import Outcome, Request
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
@@ -66,8 +68,8 @@ def travelled_to(reached: Value, size: float) -> Value:
 
     def count(outcome: Outcome) -> float | None:
         round = reached(outcome)
-        if round is None:
-            return None
+        if round is None or math.isnan(round):
+            return round
         return float(sum(row["bytes_up"] + row["bytes_down"] for row in outcome.history[: int(round)])) / size
 
     return count

@@ -73,7 +73,11 @@ def ratios(values: Sequence[float | None]) -> list[str]:
 def percent(figure: OverSeeds, digits: int = 1) -> str:
     """Accuracies in percent."""
     scaled = OverSeeds(
-        tuple(100 * value for value in figure.values), figure.num_seeds, figure.num_diverged, figure.num_unfinished
+        tuple(100 * value for value in figure.values),
+        figure.num_seeds,
+        figure.num_diverged,
+        figure.num_unfinished,
+        figure.num_unmeasured,
     )
     return scaled.text(digits, without="-")
 
