@@ -156,24 +156,19 @@ def test_a_sweep_without_held_out_data_says_that_the_test_set_was_evaluated(tmp_
 
 
 def test_a_sweep_varies_each_name_alone(tmp_path, command):
-    grid = ["--set", "alpha=0.2,0.3,0.4", "--set", "clip_norm=none,1", "--lr", 0.02, "--alpha", 0.3, "--clip-norm", 5]
-    asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--jobs", 1, "--each-alone"]
-    table = json.loads(command(*asked, "--json", "--out", tmp_path).out)["table"]
+    grid = ["--set", "alpha=0.2,0.3,0.4", "--set", "clip_norm=none,1", "--alpha", 0.3, "--clip-norm", 5]
+    asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--each-alone", "--only-show", "--out", tmp_path]
+    table = json.loads(command(*asked, "--json").out)["table"]
     assert table["columns"][1:3] == ["alpha", "clip_norm"]
     tried = sorted(tuple(row[1:3]) for row in table["rows"])
     assert tried == [("0.2", "5"), ("0.3", "1"), ("0.3", "5"), ("0.3", "none"), ("0.4", "5")]
-    configs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/config.json")]
-    assert {config["lr"] for config in configs} == {0.02}
-    stored = sorted((str(one["hyper"]["alpha"]), str(one["hyper"]["clip_norm"]).replace(".0", "")) for one in configs)
-    assert stored == [("0.2", "5"), ("0.3", "1"), ("0.3", "5"), ("0.3", "None"), ("0.4", "5")]
     assert "--each-alone" in (tmp_path / "command.txt").read_text()
-    refused = command(*asked, "--set", "method=fedavg,fedlada", "--out", tmp_path, code=2).err
-    assert "leave method out of --set" in refused
+    assert "leave method out of --set" in command(*asked, "--set", "method=fedavg,fedlada", code=2).err
 
 
 def test_a_sweep_of_a_sample_is_the_same_every_time(tmp_path, command):
     grid = ["--set", "alpha=0.1,0.2,0.3,0.4", "--set", "lr=0.01,0.02,0.03,0.04", "--set", "v_init=1e-8,1e-6,1e-4"]
-    asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--jobs", 1, "--sample", 5, "--json"]
+    asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--sample", 5, "--only-show", "--json"]
     first, again = (json.loads(command(*asked, "--out", tmp_path / name).out)["table"] for name in ("a", "b"))
     assert first == again
     drawn = {tuple(row[1:4]) for row in first["rows"]}
