@@ -122,6 +122,10 @@ def test_rounds_between_evaluations_are_thinned_and_nobody_stumbles(tmp_path, co
     first = json.loads(command(*asked, tmp_path / "a").out)["table"]
     command("pack", tmp_path / "a", "--out", tmp_path / "runs.json")
     assert json.loads(command(*asked, tmp_path / "b", "--merge", tmp_path / "runs.json").out)["table"] == first
+    for by in ("mean", "best"):  # the training loss is known in every round, but an archive has not all of them
+        again = [*asked[:-1], "--only-show", "--select", "train_loss", "--by", by, "--out"]
+        ours, theirs = (json.loads(command(*again, tmp_path / name).out)["best"] for name in "ba")
+        assert ours == {**theirs, "score": pytest.approx(theirs["score"], abs=1e-5)}
     whole, thin = ({run.name: rows(run) for run in runs_in(tmp_path / name)} for name in "ab")
     assert whole.keys() == thin.keys()
     every = ("round", "bytes_up", "bytes_down", "nd_up", "nd_down")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedlada.campaign import identity
 from fedlada.campaign.goal import Goal, Milestone
 from fedlada.campaign.identity import DECIDES_NOTHING, digest, whole_length
 from fedlada.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
@@ -124,6 +125,12 @@ def test_the_digest_knows_the_data_and_not_where_they_lie(tmp_path):
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_the_digest_knows_what_a_measurement_means(monkeypatch):
+    before = digest(TINY)
+    monkeypatch.setattr(identity, "MEASURES", identity.MEASURES + 1)
+    assert identity._digest.__wrapped__(json.dumps(TINY.to_json())) != before
+
+
 def test_a_run_ends_where_everything_is_evaluated_anyway():
     assert whole_length(replace(TINY, rounds=10, eval_every=4, eval_train_every=6)) == 12
     with pytest.raises(ValueError, match="rounds must be a multiple of eval_every, which is 4"):
@@ -184,6 +191,15 @@ def test_selection_never_looks_at_the_test_set():
     low, high = OverSeeds((1.0,), 1), OverSeeds((2.0,), 1)
     assert loss.rank(low) < loss.rank(high) < loss.rank(OverSeeds((), 1))
     assert accuracy.rank(high) < accuracy.rank(low) < accuracy.rank(OverSeeds((2.0,), 2))
+
+
+def test_a_score_is_that_of_evaluated_rounds():
+    """What archives have no more must not decide; where nothing was evaluated, every round counts."""
+    rows = [{"round": number, "train_loss": loss} for number, loss in enumerate((1.0, 8.0, 3.0, 5.0), start=1)]
+    for evaluated, scores in (((), (5.0, 1.0, 4.25)), ((2, 4), (5.0, 5.0, 6.5))):
+        own = History([{**row, "validation_loss": 0.5 if row["round"] in evaluated else None} for row in rows])
+        run = Outcome(Request("run", "group", TINY, Goal(4)), own, DONE, Path("nowhere"))
+        assert tuple(Selection("train_loss", by).of(run) for by in ("last", "best", "mean")) == scores
 
 
 def test_a_validation_split_is_held_out_of_the_training_data():

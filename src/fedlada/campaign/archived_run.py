@@ -25,7 +25,7 @@ from fedlada.campaign.store import diverged_in
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.parallel import DIVERGED_FILE
-from fedlada.report.records import EVALUATED
+from fedlada.report.records import EVALUATED, is_evaluated
 from fedlada.runs.archived import mark_archived
 from fedlada.runs.files import write_json
 from fedlada.runs.folder import read_config
@@ -57,7 +57,7 @@ class ArchivedRun:
     def of_folder(cls, folder: Path) -> ArchivedRun:
         """The run in a store's folder, as far as it is there."""
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
-        kept = [row for row in rows if row["round"] == len(rows) or _is_evaluated(row)]
+        kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
         return cls(
             config={**defaults(), **config, "data_dir": None, "device": _kind_of_device(folder, config)},
@@ -150,10 +150,6 @@ class ArchivedRun:
 def defaults() -> dict[str, Any]:
     """What an experiment is where nothing is said."""
     return asdict(Experiment())
-
-
-def _is_evaluated(row: Row) -> bool:
-    return any(name.startswith(EVALUATED) and value is not None for name, value in row.items())
 
 
 def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:

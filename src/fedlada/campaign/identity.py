@@ -31,6 +31,12 @@ DECIDES_NOTHING = {
     "tensorboard",
 }
 """How far a run goes, where its data lie and how it is stored change none of its rounds."""
+MEASURES = 2
+"""Raised when a measurement gets another meaning, as `full_train_*` did when they became those of what clients hold.
+
+The training stays the same then, and often the version too, but a run measured in the old way must not be shown as, or
+go on as, one that is measured in the new way.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,7 @@ def _digest(config: str) -> str:
         name: value for name, value in experiment.to_json().items() if name not in DECIDES_NOTHING
     }
     facts = data_facts(experiment)
-    settings |= {"device": device_kind(experiment.device), "data": facts.digest}
+    settings |= {"device": device_kind(experiment.device), "data": facts.digest, "measures": MEASURES}
     if settings["device"] == "cuda":
         # There short runs take other kernels than long ones, and with them other last bits.
         settings["is_long"] = whole_length(experiment) * _most_steps(experiment, facts.source) >= WORTH_COMPILING

@@ -12,6 +12,8 @@ from fedlada.campaign.goal import Goal
 from fedlada.campaign.over_seeds import OverSeeds, over_seeds
 from fedlada.campaign.request import DONE, Outcome, Request
 from fedlada.experiment import Experiment
+from fedlada.history import History
+from fedlada.report.records import is_evaluated
 from fedlada.validation import one_of
 
 METRICS = ("validation_accuracy", "validation_loss", "train_loss", "full_train_accuracy", "full_train_loss")
@@ -39,7 +41,10 @@ class Selection:
 
     def of(self, outcome: Outcome) -> float | None:
         """The score of one run; None where it is not done or has none."""
-        values = outcome.history.measured(self.metric)[1] if outcome.status == DONE else []
+        # An archive has the training loss of evaluated rounds alone, and must give the same scores as the run.
+        evaluated = [row for row in outcome.history if is_evaluated(row)]
+        history = History(evaluated) if evaluated else outcome.history
+        values = history.measured(self.metric)[1] if outcome.status == DONE else []
         if not values:
             return None
         if self.by == "last":

@@ -22,6 +22,11 @@ EVALUATED = ("test_", "validation_", "full_train_")
 """How the names of what is measured in some rounds alone begin."""
 
 
+def is_evaluated(row: Row) -> bool:
+    """Whether anything was evaluated in that round."""
+    return any(name.startswith(EVALUATED) and value is not None for name, value in row.items())
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """One run as the page shows it."""
