@@ -167,14 +167,33 @@ def test_a_run_that_is_needed_further_begins_again(four, tmp_path):
     assert rows(thin.path(request(6))) == rows(outcome.folder)
 
 
-def test_a_run_that_has_begun_again_is_left_alone(four, tmp_path):
-    """Else the same command would throw away the same rounds whenever it goes on."""
+def test_a_run_that_can_go_on_is_left_alone(four, tmp_path):
+    """An archive has less of it: only what has no checkpoint is replaced, and not by what is too short anyway."""
     store = RunStore(tmp_path / "runs")
     (begun,) = carry_out([request(2)], store, HERE)
     adopted = adopt_archive(store, four[1], [request(2), request(6)])
     assert (adopted.found, adopted.taken) == ({begun.folder.name}, set())
-    assert (begun.folder / "checkpoints").exists()
+    own = rows(begun.folder)
+    assert not adopt_archive(store, four[1], [request(4)]).taken
+    thin = RunStore(tmp_path / "thin")
+    assert adopt_archive(thin, four[1], [request(4)]).taken == {begun.folder.name}
+    assert not store.adopt([thin.folder]).taken
+    assert rows(begun.folder) == own
+    assert carry_out([request(4)], store, HERE)[0].status == "done"  # it went on: its own first rounds are there
+    assert rows(begun.folder)[:2] == own
+
+
+def test_a_run_that_cannot_go_on_is_replaced_by_a_longer_one(four, tmp_path):
+    store = RunStore(tmp_path / "runs")
+    (begun,) = carry_out([request(2)], store, HERE)
+    store.discard_states(request(2))
+    assert not adopt_archive(store, four[1], [request(6)]).taken  # it begins again: the same command must not undo that
     assert adopt_archive(store, four[1], [request(4)]).taken == {begun.folder.name}
+    (short,) = (replace(run, num_rounds=6) for run in read_archive(four[1]).runs)
+    longer = replace(short, every_round={name: [1.0] * 6 for name in short.every_round})
+    Archive([longer]).write(tmp_path / "six.json")
+    assert adopt_archive(store, tmp_path / "six.json", [request(8)]).taken  # ours came from an archive too
+    assert not adopt_archive(store, four[1], [request(4)]).taken
 
 
 def test_a_run_that_goes_further_wins(four, tmp_path):

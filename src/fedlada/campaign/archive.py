@@ -16,6 +16,7 @@ from fedlada.campaign.request import Request
 from fedlada.campaign.store import Adopted, RunStore
 from fedlada.experiment import Experiment
 from fedlada.history import History
+from fedlada.runs.archived import is_archived
 from fedlada.runs.files import write_atomic
 
 FORMAT = 1
@@ -89,7 +90,8 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
                     continue
                 found.add(name)
                 # What begins again, because more is needed than the archive has, must not be replaced by it again.
-                if _settles(run, needed[name]) or not (store.folder / name).exists():
+                ours = store.folder / name
+                if _settles(run, needed[name]) or not ours.exists() or is_archived(ours):
                     folder = Path(place) / str(number) / name
                     run.write(folder, experiment, archive.made)
                     taken |= {name} if store.take(folder) else set()

@@ -18,6 +18,7 @@ from fedlada.history import History
 from fedlada.parallel import DIVERGED_FILE
 from fedlada.report.listing import read_listing
 from fedlada.runs.archived import is_archived
+from fedlada.runs.checkpoints import Checkpoints
 from fedlada.runs.metrics import read_rows
 
 
@@ -70,10 +71,13 @@ class RunStore:
         return Adopted(len(found), found, taken)
 
     def take(self, theirs: Path) -> bool:
-        """Copy a run that goes further than ours, or as far and is not thinned where ours is; whether it was."""
+        """Copy a run that goes further than ours, or as far and is not thinned where ours is; whether it was.
+
+        What can go on is not given up for one that is thinned and cannot.
+        """
         ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"
         self.folder.mkdir(parents=True, exist_ok=True)
-        if _progress(theirs) <= _progress(ours):
+        if _progress(theirs) <= _progress(ours) or (is_archived(theirs) and _can_go_on(ours)):
             return False
         # A copy that nobody can write, on a mounted disk say, has no writer to wait for.
         locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if os.access(folder, os.W_OK)]
@@ -117,6 +121,10 @@ def diverged_in(folder: Path) -> tuple[int, str] | None:
         return int(said["round"]), str(said["why"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _can_go_on(folder: Path) -> bool:
+    return bool(Checkpoints(folder / "checkpoints").rounds())
 
 
 def _progress(folder: Path) -> tuple[int, bool, bool]:
