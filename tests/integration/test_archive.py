@@ -23,6 +23,7 @@ from fedlada.experiment import Experiment
 from fedlada.report.curves import all_curves
 from fedlada.report.records import read_runs
 from fedlada.report.watch import LiveReport
+from fedlada.runs.archived import archived_notes
 
 TINY = Experiment(
     model="mlp",
@@ -67,8 +68,8 @@ def four(tmp_path_factory):
 
 
 def packed(*stores, archive=None):
-    runs = [ArchivedRun.of_folder(run) for store in stores for run in runs_in(store)]
-    return (archive or Archive()).with_runs(runs, {"hardware": "a test"})
+    runs = [ArchivedRun.of_folder(run, {"hardware": "a test"}) for store in stores for run in runs_in(store)]
+    return (archive or Archive()).with_runs(runs)
 
 
 def page_of(path):
@@ -207,12 +208,36 @@ def test_a_run_that_goes_further_wins(four, tmp_path):
     assert lengths == [[(0, 2), (1, 2)], [(0, 4), (1, 2)], [(0, 4), (1, 2)]]
     (long,) = (run for run in read_archive(path).runs if run.config["seed"] == 0)
     other = replace(long, config={**long.config, "rounds": 50})
-    assert len(Archive([long]).with_runs([other], {}).runs) == 1
+    assert len(Archive([long]).with_runs([other]).runs) == 1
     on_gpu = [replace(run, config={**run.config, "device": "cuda"}) for run in (long, other)]
-    assert len(Archive(on_gpu[:1]).with_runs(on_gpu[1:], {}).runs) == 2  # there a short run may have other bits
+    assert len(Archive(on_gpu[:1]).with_runs(on_gpu[1:]).runs) == 2  # there a short run may have other bits
     Archive([replace(long, num_rounds=0, every_round={}, measured={}), long]).write(path)
     adopt_archive(RunStore(tmp_path / "new"), path, [request(4)])
     assert len(rows(RunStore(tmp_path / "new").path(request(4)))) == 4
+
+
+def test_what_is_said_of_runs_stays_with_them(four, tmp_path, command):
+    path, wanted = tmp_path / "runs.json", [request(4), request(2, seed=1)]
+    carry_out(wanted[1:], RunStore(tmp_path / "other"), HERE)
+    command("pack", four[0], "--out", path, "--made", "hardware=GPU", "--made", "date=today")
+    command("pack", tmp_path / "other", "--out", path, "--made", "hardware=laptop")
+    assert json.loads(path.read_text())["made"] == [{"date": "today", "hardware": "GPU"}, {"hardware": "laptop"}]
+    store = RunStore(tmp_path / "runs")
+    adopt_archive(store, path, wanted)
+    said = [archived_notes([store.path(one)]) for one in wanted]
+    assert ["(fedlada 0.1.0; date today; hardware GPU)" in said[0][0], "(fedlada 0.1.0; hardware laptop)" in said[1][0]]
+    assert archived_notes(store.path(one) for one in wanted) == [*said[0], *said[1]]
+    before = path.read_bytes()
+    # They were not made where they are packed again, neither as they were nor as they came out of an archive.
+    command("pack", four[0], tmp_path / "other", "--out", path, "--made", "hardware=phone")
+    assert path.read_bytes() == before
+    command("pack", store.folder, "--out", tmp_path / "new.json", "--made", "hardware=phone")
+    assert (tmp_path / "new.json").read_bytes() == before
+    # Run again, it is a new run; one of which nothing was said can be spoken of later.
+    (known,) = (run for run in read_archive(path).runs if run.num_rounds == 4)
+    for old, made in ((replace(known, seconds=9.0), "phone"), (replace(known, made={}), "phone"), (known, "GPU")):
+        (run,) = Archive([old]).with_runs([replace(known, made={"hardware": "phone"})]).runs
+        assert (run.made["hardware"], run.seconds) == (made, known.seconds)
 
 
 def test_a_run_that_diverged_is_kept_as_such(tmp_path):
@@ -246,11 +271,11 @@ def test_runs_are_named_anew_and_only_those_needed_come_out(four, tmp_path):
 def test_a_device_is_told_by_the_name_or_not_at_all(tmp_path):
     store = RunStore(tmp_path / "runs")
     (outcome,) = carry_out([request(2, device="auto")], store, HERE)
-    kind = ArchivedRun.of_folder(outcome.folder).config["device"]
+    kind = ArchivedRun.of_folder(outcome.folder, {}).config["device"]
     assert store.path(request(2, device=kind)) == outcome.folder
     other = shutil.copytree(outcome.folder, store.folder / ("0" * 20))
     with pytest.raises(ValueError, match="was run with --device auto, and which device that was can be told only"):
-        ArchivedRun.of_folder(other)
+        ArchivedRun.of_folder(other, {})
 
 
 def test_what_is_shortened_is_shown_as_it_was():
@@ -287,6 +312,8 @@ def changed(path, **values):
         (lambda path: changed(path, run={"config": 3}), "is damaged at its run 1"),
         (lambda path: changed(path, run={"config": {"model": [1]}}), "at its run 1: its model is [1]"),
         (lambda path: changed(path, runs=[1]), "is damaged at its run 1"),
+        (lambda path: changed(path, made=[]), "at its run 1: it has origin 0, and the file has 0"),
+        (lambda path: changed(path, made={"hardware": "GPU"}), "is damaged at its run 1"),
     ],
 )
 def test_a_wrong_archive_is_one_sentence(change, sentence, four, tmp_path, command):

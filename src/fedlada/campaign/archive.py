@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,25 +27,27 @@ ALIKE = ("dataset", "method", "model", "seed")
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """Runs, and what is said of where and when they were made."""
+    """Runs, each with what is said of where and when it was made."""
 
     runs: Sequence[ArchivedRun] = ()
-    made: Mapping[str, str] = field(default_factory=dict)
 
-    def with_runs(self, runs: Iterable[ArchivedRun], made: Mapping[str, str]) -> Archive:
+    def with_runs(self, runs: Iterable[ArchivedRun]) -> Archive:
         """These runs too: of two that are the same the one that goes further, or else the one that is added."""
         best = {run.identity: run for run in self.runs}
         for run in runs:
             known = best.get(run.identity)
-            if known is None or run.progress >= known.progress:
+            if known is None or _replaces(run, known):
                 best[run.identity] = run
-        return Archive(tuple(best.values()), {**self.made, **made})
+        return Archive(tuple(best.values()))
 
     def write(self, path: Path) -> None:
         """One line for each column of each run, the runs always in the same order."""
-        head = {"format": FORMAT, "fedlada": __version__, "made": dict(self.made), "defaults": defaults()}
+        # Many runs were made in one place: what is said of it is written once, and each of them has its number.
+        origins = {run.origin: dict(run.made) for run in sorted(self.runs, key=lambda run: run.origin)}
+        numbers = {origin: number for number, origin in enumerate(origins)}
+        head = {"format": FORMAT, "fedlada": __version__, "made": list(origins.values()), "defaults": defaults()}
         runs = sorted(self.runs, key=lambda run: run.place)
-        bodies = ",\n".join("{" + _lines(run.to_json()) + "}" for run in runs)
+        bodies = ",\n".join("{" + _lines(run.to_json(numbers[run.origin])) + "}" for run in runs)
         text = "{" + _lines(head) + ',\n"runs":[\n' + bodies + "\n]}\n"
         write_atomic(path, lambda beside: _write_text(beside, text))
 
@@ -64,11 +66,11 @@ def read_archive(path: Path) -> Archive:
         )
     runs: list[ArchivedRun] = []
     try:
-        made = {str(name): str(value) for name, value in stored["made"].items()}
-        runs.extend(ArchivedRun.from_json(run, stored["defaults"]) for run in stored["runs"])
+        origins = [{str(name): str(value) for name, value in made.items()} for made in stored["made"]]
+        runs.extend(ArchivedRun.from_json(run, stored["defaults"], origins) for run in stored["runs"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(f"the archive {path} is damaged at its run {len(runs) + 1}: {_reason(error)}") from None
-    return Archive(runs, made)
+    return Archive(runs)
 
 
 def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> Adopted:
@@ -93,9 +95,17 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
                 ours = store.folder / name
                 if _settles(run, needed[name]) or not ours.exists() or is_archived(ours):
                     folder = Path(place) / str(number) / name
-                    run.write(folder, experiment, archive.made)
+                    run.write(folder, experiment)
                     taken |= {name} if store.take(folder) else set()
     return Adopted(len(archive.runs), frozenset(found), frozenset(taken))
+
+
+def _replaces(run: ArchivedRun, known: ArchivedRun) -> bool:
+    """Whether a file keeps this one of two that are the same run."""
+    if run.progress != known.progress:
+        return run.progress > known.progress
+    # The very same run packed once more: what was said of it stays.
+    return not known.made or run.to_json(0) != known.to_json(0)
 
 
 def _by_digest(run: ArchivedRun, data_dirs: Iterable[str | None], path: Path) -> dict[str, Experiment]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.parallel import DIVERGED_FILE
 from fedlada.report.records import EVALUATED, is_evaluated
-from fedlada.runs.archived import mark_archived
+from fedlada.runs.archived import is_archived, mark_archived, said_of
 from fedlada.runs.files import write_json
 from fedlada.runs.folder import read_config
 from fedlada.runs.metrics import read_rows, write_rows
@@ -52,10 +52,12 @@ class ArchivedRun:
     every_round: Mapping[str, Sequence[float]]
     measured: Mapping[str, Mapping[int, float]]
     """By name and round."""
+    made: Mapping[str, str] = field(default_factory=dict)
+    """What is said of where and when."""
 
     @classmethod
-    def of_folder(cls, folder: Path) -> ArchivedRun:
-        """The run in a store's folder, as far as it is there."""
+    def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
+        """The run in a store's folder, as far as it is there; of one from an archive is said what that said."""
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
         kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
@@ -69,6 +71,7 @@ class ArchivedRun:
                 name: {row["round"]: shortened(name, row[name]) for row in kept if is_number(row.get(name))}
                 for name in names
             },
+            made=said_of(folder) if is_archived(folder) else dict(made),
         )
 
     @property
@@ -90,6 +93,11 @@ class ArchivedRun:
         others = {name: value for name, value in self.config.items() if name != "seed"}
         return self.config["dataset"], self.config["method"], _text(others), self.config["seed"]
 
+    @property
+    def origin(self) -> str:
+        """The same for runs of which the same is said."""
+        return _text(self.made)
+
     def rows(self) -> list[Row]:
         """A row for each round, most of them with their bytes alone; the seconds are spread evenly over the rounds."""
         rows: list[Row] = [{"round": place + 1} for place in range(self.num_rounds)]
@@ -104,7 +112,7 @@ class ArchivedRun:
             rows[round - 1]["seconds"] = self.seconds * (round - before) / self.num_rounds
         return [{**row, **NOBODY} for row in rows]
 
-    def write(self, folder: Path, experiment: Experiment, made: Mapping[str, str]) -> None:
+    def write(self, folder: Path, experiment: Experiment) -> None:
         """Make a run's folder of it: without checkpoints, so that it can be looked at but not go on."""
         folder.mkdir(parents=True)
         version = self.config["fedlada"]
@@ -112,24 +120,28 @@ class ArchivedRun:
         write_rows(folder / "metrics.jsonl", self.rows())
         if self.diverged is not None:
             write_json(folder / DIVERGED_FILE, dict(zip(("round", "why"), self.diverged, strict=True)))
-        mark_archived(folder, version, made)
+        mark_archived(folder, version, self.made)
 
-    def to_json(self) -> dict[str, Any]:
-        """As it is written: the configuration without what is usual, a column by itself."""
+    def to_json(self, origin: int) -> dict[str, Any]:
+        """As it is written: the configuration without what is usual, the number of its origin, each column."""
         usual = defaults()
         config = {name: value for name, value in self.config.items() if name not in usual or usual[name] != value}
-        stored: dict[str, Any] = {"config": config, "rounds": self.num_rounds, "seconds": self.seconds}
+        stored: dict[str, Any] = {"config": config, "made": origin, "rounds": self.num_rounds, "seconds": self.seconds}
         if self.diverged is not None:
             stored["diverged"] = list(self.diverged)
         stored |= {name: packed(values) for name, values in self.every_round.items() if values}
         return stored | {name: packed_column(by_round) for name, by_round in self.measured.items() if by_round}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], usual: Mapping[str, Any]) -> ArchivedRun:
-        """What a version with these defaults has written."""
+    def from_json(
+        cls, values: Mapping[str, Any], usual: Mapping[str, Any], origins: Sequence[Mapping[str, str]]
+    ) -> ArchivedRun:
+        """What a version with these defaults has written in a file with these origins of runs."""
         left = dict(values)
         config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
-        diverged = left.pop("diverged", None)
+        diverged, origin = left.pop("diverged", None), whole(left.pop("made"))
+        if origin >= len(origins):
+            raise ValueError(f"it has origin {origin}, and the file has {len(origins)}, counted from 0")
         still_known = {name: value for name, value in usual.items() if name in defaults()}
         run = cls(
             config={**defaults(), **still_known, **config},
@@ -138,6 +150,7 @@ class ArchivedRun:
             diverged=None if diverged is None else (whole(diverged[0]), str(diverged[1])),
             every_round={name: unpacked(left.pop(name), num_rounds) for name in EVERY_ROUND if name in left},
             measured={name: unpacked_column(own, num_rounds) for name, own in left.items()},
+            made=origins[origin],
         )
         for name in ("dataset", "method", "model", "device", "fedlada"):
             if not isinstance(run.config[name], str):

@@ -15,7 +15,7 @@ from fedlada.cli.output import make_folder
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The archive; runs that it has stay in it.")
-@click.option("--made", multiple=True, help="NAME=TEXT: what pages say of these runs, as the date; can be repeated.")
+@click.option("--made", multiple=True, help="NAME=TEXT: what pages say of new runs, as the date; can be repeated.")
 def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
     """Keep the runs of reproductions and sweeps in one small file.
 
@@ -32,8 +32,8 @@ def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
     if out.is_dir():
         raise ValueError(f"{out} is a folder: --out names the archive, as in {out / 'runs.json'}")
     known = read_archive(out) if out.exists() else Archive()
-    runs = [ArchivedRun.of_folder(run) for folder in folders for run in runs_in(folder)]
-    archive = known.with_runs((run for run in runs if any(run.progress)), said)
+    runs = [ArchivedRun.of_folder(run, said) for folder in folders for run in runs_in(folder)]
+    archive = known.with_runs(run for run in runs if any(run.progress))
     make_folder(out.parent)
     archive.write(out)
     print(f"{len(archive.runs)} run(s) in {out}, {out.stat().st_size / 1000:.1f} kB")

@@ -12,7 +12,7 @@ FILE = "archived.json"
 
 
 def mark_archived(folder: Path, version: str, made: Mapping[str, str]) -> None:
-    """Say in a run's folder which version ran it, and what its archive says of where and when."""
+    """Say in a run's folder which version ran it, and what its archive says of where and when it was made."""
     write_json(folder / FILE, {"format": 1, "fedlada": version, "made": dict(made)})
 
 
@@ -21,8 +21,17 @@ def is_archived(folder: Path) -> bool:
     return (folder / FILE).exists()
 
 
+def said_of(folder: Path) -> dict[str, str]:
+    """What its archive said of where and when such a run was made; nothing where that cannot be read."""
+    try:
+        made = json.loads((folder / FILE).read_bytes())["made"]
+        return {str(name): str(value) for name, value in made.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def archived_notes(folders: Iterable[Path]) -> list[str]:
-    """A sentence for each archive from which any of these runs came."""
+    """A sentence for each version and each place where any of these runs was made, of those from archives."""
     return [
         f"Runs from an archive ({about}) have what was measured in evaluated rounds alone: training loss and drift of "
         "the rounds between them and who took part are missing, and the seconds are spread evenly over the rounds."
