@@ -7,7 +7,9 @@ import random
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from command_line import rows
@@ -19,6 +21,7 @@ from fedlada.campaign.request import Request
 from fedlada.campaign.run import Work, carry_out
 from fedlada.campaign.store import RunStore, runs_in
 from fedlada.cli import main
+from fedlada.data.sources import CONTENT_BY_NAME, DATASETS
 from fedlada.experiment import Experiment
 from fedlada.report.curves import all_curves
 from fedlada.report.records import read_runs
@@ -240,6 +243,73 @@ def test_what_is_said_of_runs_stays_with_them(four, tmp_path, command):
         assert (run.made["hardware"], run.seconds) == (made, known.seconds)
 
 
+@pytest.fixture(scope="module")
+def two_data_sets(tmp_path_factory):
+    """Two files of arrays, and a campaign's folder for each, of the same two rounds on it."""
+    place = tmp_path_factory.mktemp("data")
+    x, y = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32), np.arange(200) % 2
+    for name, labels in (("a", y), ("b", y[::-1])):
+        np.savez(place / f"{name}.npz", x=x, y=labels)
+        carry_out([on(place / f"{name}.npz")], RunStore(place / name / "runs"), HERE)
+    return place
+
+
+def on(file):
+    return request(2, dataset="npz", data_dir=str(file))
+
+
+def test_runs_on_different_data_are_different_runs(two_data_sets, tmp_path, command):
+    place = two_data_sets
+    said = command("pack", place / "a", place / "b", "--out", tmp_path / "both.json").out
+    assert said.startswith("2 run(s)")
+    command("pack", place / "a", "--out", tmp_path / "a.json")
+    command("pack", place / "b", "--out", tmp_path / "b.json")
+    elsewhere = shutil.copy(place / "a.npz", tmp_path / "other name.npz")
+    for file, name in ((place / "a.npz", "a"), (place / "b.npz", "b"), (elsewhere, "a")):
+        for archive in ("a", "b", "both"):
+            store = RunStore(tmp_path / f"{archive} for {Path(file).name}")
+            adopted = adopt_archive(store, tmp_path / f"{archive}.json", [on(file)])
+            assert bool(adopted.found) == (archive in (name, "both"))
+            if adopted.found:
+                (theirs,) = runs_in(place / name)
+                kept = [row["test_loss"] for row in rows(store.path(on(file))) if "test_loss" in row]
+                assert kept == [shortened("test_loss", row["test_loss"]) for row in rows(theirs) if "test_loss" in row]
+    # Both asked for at once, each gets its own.
+    store = RunStore(tmp_path / "runs")
+    assert len(adopt_archive(store, tmp_path / "both.json", [on(place / "b.npz"), on(place / "a.npz")]).taken) == 2
+    command("pack", store.folder, "--out", tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "both.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("b.npz", "was run on other data than those that are there now, or by another version: pack it with"),
+        ("c.npz", "names data that cannot be read here, and only they tell what it was run on: there is no file"),
+    ],
+)
+def test_data_that_no_name_tells_must_be_those_that_were_used(file, sentence, two_data_sets, tmp_path, command):
+    (run,) = runs_in(two_data_sets / "a")
+    moved = shutil.copytree(run, tmp_path / "runs" / run.name)
+    config = json.loads((moved / "config.json").read_text())
+    (moved / "config.json").write_text(json.dumps({**config, "data_dir": str(two_data_sets / file)}))
+    errors = command("pack", tmp_path, "--out", tmp_path / "runs.json", code=2).err
+    assert sentence in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "runs.json").exists()
+
+
+def test_the_names_of_published_data_alone_tell_what_they_hold():
+    """Of a data set added later somebody must say whether its name does: what a user has under it may be anything."""
+    assert set(DATASETS) - CONTENT_BY_NAME == {"folder", "npz", "docstrings"}
+    assert set(DATASETS) >= CONTENT_BY_NAME
+
+
+def test_committed_archives_can_be_read():
+    (path,) = (Path(__file__).parents[2] / "benchmarks" / "results").glob("runs_*.json")
+    assert all(run.made and run.num_rounds for run in read_archive(path).runs)
+
+
 def test_a_run_that_diverged_is_kept_as_such(tmp_path):
     wild = request(8, method="fedavg", lr=1e30, hyper={"weight_decay": 1e10})
     (outcome,) = carry_out([wild], RunStore(tmp_path / "runs"), HERE)
@@ -262,6 +332,10 @@ def test_runs_are_named_anew_and_only_those_needed_come_out(four, tmp_path):
     assert RunStore(tmp_path / "new").outcome(needed).status == "done"
     assert not adopt_archive(RunStore(tmp_path / "new"), path, [other]).found
     assert not adopt_archive(RunStore(tmp_path / "new"), path, [request(4, device="cuda")]).found
+    stored["defaults"]["image_size"] = 8  # which these data cannot be read with
+    path.write_text(json.dumps(stored))
+    assert not adopt_archive(RunStore(tmp_path / "new"), path, [needed]).found
+    stored["defaults"]["image_size"] = None
     stored["defaults"]["weights"] = "examples"
     path.write_text(json.dumps(stored))
     assert not adopt_archive(RunStore(tmp_path / "other"), path, [needed]).found
@@ -293,6 +367,9 @@ def test_what_is_shortened_is_shown_as_it_was():
     assert shortened("drift", 1e300) == 1e300
 
 
+OWN = {"model": "mlp", "device": "cpu", "fedlada": "0.1.0"}
+
+
 def changed(path, **values):
     stored = json.loads(path.read_text())
     run = {**stored["runs"][0], **values.pop("run", {})}
@@ -312,6 +389,8 @@ def changed(path, **values):
         (lambda path: changed(path, run={"config": 3}), "is damaged at its run 1"),
         (lambda path: changed(path, run={"config": {"model": [1]}}), "at its run 1: its model is [1]"),
         (lambda path: changed(path, runs=[1]), "is damaged at its run 1"),
+        (lambda path: changed(path, run={"config": {**OWN, "image_size": [1]}}), "[1] is not a number"),
+        (lambda path: changed(path, run={"data": 7}), "at its run 1: its data are 7"),
         (lambda path: changed(path, made=[]), "at its run 1: it has origin 0, and the file has 0"),
         (lambda path: changed(path, made={"hardware": "GPU"}), "is damaged at its run 1"),
     ],

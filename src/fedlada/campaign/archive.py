@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlada import __version__
 from fedlada.campaign.archived_run import ArchivedRun, defaults
-from fedlada.campaign.identity import digest
+from fedlada.campaign.identity import digest, unnamed_data
 from fedlada.campaign.request import Request
 from fedlada.campaign.store import Adopted, RunStore
 from fedlada.experiment import Experiment
@@ -21,8 +21,8 @@ from fedlada.runs.files import write_atomic
 
 FORMAT = 1
 """Raised when an archive can no longer be read by an older version."""
-ALIKE = ("dataset", "method", "model", "seed")
-"""What tells most runs apart at a glance."""
+ALIKE = ("dataset", "image_size", "method", "model", "seed")
+"""What tells most runs apart at a glance, and whether these data can be read for a run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +109,12 @@ def _replaces(run: ArchivedRun, known: ArchivedRun) -> bool:
 
 
 def _by_digest(run: ArchivedRun, data_dirs: Iterable[str | None], path: Path) -> dict[str, Experiment]:
-    """What the run is with the data of these folders."""
+    """What the run is with the data of these folders; data that can be anything must be those that it was run on."""
     try:
         experiments = [Experiment.from_json(run.config, data_dir=place) for place in data_dirs]
     except ValueError as error:
         raise ValueError(f"a run in the archive {path} cannot be read: {error}") from None
-    return {digest(one): one for one in experiments}
+    return {digest(one): one for one in experiments if unnamed_data(one) == run.data}
 
 
 def _settles(run: ArchivedRun, requests: Iterable[Request]) -> bool:

@@ -20,8 +20,9 @@ from fedlada.campaign.columns import (
     unpacked_column,
     whole,
 )
-from fedlada.campaign.identity import DECIDES_NOTHING, device_kind, digest
+from fedlada.campaign.identity import DECIDES_NOTHING, device_kind, digest, unnamed_data
 from fedlada.campaign.store import diverged_in
+from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.parallel import DIVERGED_FILE
@@ -52,6 +53,8 @@ class ArchivedRun:
     every_round: Mapping[str, Sequence[float]]
     measured: Mapping[str, Mapping[int, float]]
     """By name and round."""
+    data: str | None = None
+    """The digest of the data, where their name alone does not tell them."""
     made: Mapping[str, str] = field(default_factory=dict)
     """What is said of where and when."""
 
@@ -61,8 +64,9 @@ class ArchivedRun:
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
         kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
+        kind = _kind_of_device(folder, config)
         return cls(
-            config={**defaults(), **config, "data_dir": None, "device": _kind_of_device(folder, config)},
+            config={**defaults(), **config, "data_dir": None, "device": kind},
             num_rounds=len(rows),
             seconds=round(sum(row.get("seconds") or 0.0 for row in rows), 3),
             diverged=diverged_in(folder),
@@ -71,6 +75,7 @@ class ArchivedRun:
                 name: {row["round"]: shortened(name, row[name]) for row in kept if is_number(row.get(name))}
                 for name in names
             },
+            data=_unnamed_data(folder, {**config, "device": kind}),
             made=said_of(folder) if is_archived(folder) else dict(made),
         )
 
@@ -85,13 +90,14 @@ class ArchivedRun:
         decides_nothing = {*DECIDES_NOTHING, "fedlada"}
         if self.config["device"] == "cuda":
             decides_nothing -= {"rounds"}  # a short run may be another there; which are short, only the data say
-        return _text({name: value for name, value in self.config.items() if name not in decides_nothing})
+        decides = {name: value for name, value in self.config.items() if name not in decides_nothing}
+        return _text({**decides, "data": self.data})
 
     @property
-    def place(self) -> tuple[str, str, str, int]:
-        """Where it stands in a file: by data set, method, configuration and seed."""
+    def place(self) -> tuple[str, str, str, str, int]:
+        """Where it stands in a file: by data set, method, configuration, data and seed."""
         others = {name: value for name, value in self.config.items() if name != "seed"}
-        return self.config["dataset"], self.config["method"], _text(others), self.config["seed"]
+        return self.config["dataset"], self.config["method"], _text(others), self.data or "", self.config["seed"]
 
     @property
     def origin(self) -> str:
@@ -127,6 +133,8 @@ class ArchivedRun:
         usual = defaults()
         config = {name: value for name, value in self.config.items() if name not in usual or usual[name] != value}
         stored: dict[str, Any] = {"config": config, "made": origin, "rounds": self.num_rounds, "seconds": self.seconds}
+        if self.data is not None:
+            stored["data"] = self.data
         if self.diverged is not None:
             stored["diverged"] = list(self.diverged)
         stored |= {name: packed(values) for name, values in self.every_round.items() if values}
@@ -139,7 +147,9 @@ class ArchivedRun:
         """What a version with these defaults has written in a file with these origins of runs."""
         left = dict(values)
         config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
-        diverged, origin = left.pop("diverged", None), whole(left.pop("made"))
+        diverged, data, origin = left.pop("diverged", None), left.pop("data", None), whole(left.pop("made"))
+        if not isinstance(data, str | None):
+            raise ValueError(f"its data are {data!r}")
         if origin >= len(origins):
             raise ValueError(f"it has origin {origin}, and the file has {len(origins)}, counted from 0")
         still_known = {name: value for name, value in usual.items() if name in defaults()}
@@ -150,12 +160,14 @@ class ArchivedRun:
             diverged=None if diverged is None else (whole(diverged[0]), str(diverged[1])),
             every_round={name: unpacked(left.pop(name), num_rounds) for name in EVERY_ROUND if name in left},
             measured={name: unpacked_column(own, num_rounds) for name, own in left.items()},
+            data=data,
             made=origins[origin],
         )
         for name in ("dataset", "method", "model", "device", "fedlada"):
             if not isinstance(run.config[name], str):
                 raise ValueError(f"its {name} is {run.config[name]!r}")
         number(run.config["seed"])
+        number(run.config["image_size"] or 0)
         return run
 
 
@@ -179,6 +191,24 @@ def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
         f"{folder} was run with --device auto, and which device that was can be told only where its data are and with "
         "the version that ran it: pack it there"
     )
+
+
+def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """The digest of its data, if what is there now is what was there then: only the run's own name can tell."""
+    if config.get("dataset", Experiment.dataset) in CONTENT_BY_NAME:
+        return None
+    try:
+        experiment = Experiment.from_json(config)
+        data, name = unnamed_data(experiment), digest(experiment)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{folder} names data that cannot be read here, and only they tell what it was run on: {error}"
+        ) from None
+    if name != folder.name:
+        raise ValueError(
+            f"{folder} was run on other data than those that are there now, or by another version: pack it with those"
+        )
+    return data
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import torch
 from fedlada.api import resolve_device
 from fedlada.data.batches import LocalWork
 from fedlada.data.images import Images
-from fedlada.data.sources import Source
+from fedlada.data.sources import CONTENT_BY_NAME, Source
 from fedlada.engines.stacked import WORTH_COMPILING
 from fedlada.experiment import Experiment
 
@@ -89,6 +89,11 @@ def device_kind(device: str) -> str:
 def data_facts(experiment: Experiment) -> DataFacts:
     """The data of an experiment, read once in a process."""
     return _read(experiment.dataset, experiment.data_dir, experiment.image_size, experiment.validation)
+
+
+def unnamed_data(experiment: Experiment) -> str | None:
+    """The digest of data that can be anything under their name; None of a published data set, whose name says all."""
+    return None if experiment.dataset in CONTENT_BY_NAME else data_facts(experiment).digest
 
 
 @lru_cache(maxsize=8)

@@ -166,6 +166,11 @@ DATASETS: dict[str, Callable[[Reading], Source]] = {
     "docstrings": _docstrings,
 }
 """How to load each data set."""
+CONTENT_BY_NAME = frozenset({"digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet"})
+"""Published data sets: two people who name one have the same samples, in whatever order.
+
+The others are whatever a user, or the Python that runs, has under that name.
+"""
 
 
 def load_dataset(
