@@ -285,7 +285,7 @@ def test_runs_on_different_data_are_different_runs(two_data_sets, tmp_path, comm
     ("file", "sentence"),
     [
         ("b.npz", "was run on other data than those that are there now, or by another version: pack it with"),
-        ("c.npz", "names data that cannot be read here, and only they tell what it was run on: there is no file"),
+        ("c.npz", "must be packed where its data are, which alone tell what it was run on: there is no file"),
     ],
 )
 def test_data_that_no_name_tells_must_be_those_that_were_used(file, sentence, two_data_sets, tmp_path, command):

@@ -202,7 +202,7 @@ def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
         data, name = unnamed_data(experiment), digest(experiment)
     except (ValueError, OSError) as error:
         raise ValueError(
-            f"{folder} names data that cannot be read here, and only they tell what it was run on: {error}"
+            f"{folder} must be packed where its data are, which alone tell what it was run on: {error}"
         ) from None
     if name != folder.name:
         raise ValueError(
