@@ -16,8 +16,9 @@ from fedlada.campaign.identity import DECIDES_NOTHING, digest, whole_length
 from fedlada.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
 from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
 from fedlada.campaign.run import Shard
-from fedlada.campaign.sweep import Rung, Selection, rungs
+from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
 from fedlada.campaign.write import records
+from fedlada.cli.landscape import landscape
 from fedlada.cli.sweep import axes_of, candidates_of, sweep_command
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
@@ -277,6 +278,23 @@ def test_what_is_varied_alone_stands_beside_what_was_given(tmp_path):
     assert [values[0] for values in shown] == ["none", 1, 2, "none"]
     shown, run = candidates("--set", "local_epochs=1", "--set", "local_steps=7")
     assert [steps for *_, steps in run] == [None, None, 7]
+
+
+def test_a_sweeps_landscape_shows_the_best_of_each_value():
+    def scored(mean, **values):
+        return Scored(Candidate(values, ()), 5, [], OverSeeds((mean,), 1))
+
+    tried = [(0.1, 0.3, 0.5), (0.1, 0.9, 0.6), (1.0, 0.3, 0.7), (1.0, 0.9, 0.4)]
+    some = [scored(mean, lr=lr, alpha=alpha, v_start="zero") for lr, alpha, mean in tried]
+    some.append(Scored(Candidate({"lr": 9.0, "alpha": 0.3, "v_start": "zero"}, ()), 5, [], OverSeeds((), 1)))
+    by_lr, by_alpha, by_both = landscape(some, Selection())[1:]  # words are no axis, what has no score no point
+    assert by_lr.series[0].x == (0.1, 0.1, 1.0, 1.0)
+    assert (by_lr.series[1].x, by_lr.series[1].y) == ((0.1, 1.0), (0.6, 0.7))
+    assert by_alpha.series[1].y == (0.7, 0.6)
+    assert {line.name: line.y for line in by_both.series} == {"alpha 0.3": (0.5, 0.7), "alpha 0.9": (0.6, 0.4)}
+    losses = landscape(some, Selection("validation_loss"))
+    assert losses[1].series[1].y == (0.5, 0.4)
+    assert len(landscape([scored(0.1, a=n, b=n, c=n, d=n) for n in (1, 2)], Selection())) == 5  # no pairs of so many
 
 
 def test_t5_shows_means_of_evaluations_where_it_says_so():

@@ -17,17 +17,15 @@ from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Select
 from fedlada.campaign.write import announce, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
 from fedlada.cli.flags import OFF, NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
+from fedlada.cli.landscape import landscape
 from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
-from fedlada.paper.target import curves
 from fedlada.randomness import bits, permutation
-from fedlada.report.chart import Chart, Series
 from fedlada.report.command import command_line, run_command
 from fedlada.report.table import Table
 
 HOME = Path("runs") / "sweep"
 DEFAULT_VALIDATION = 0.1
-NUM_CURVES = 8
 TITLE = "Sweep"
 
 
@@ -178,7 +176,7 @@ def _report(
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = "" if best is None else _run_best(best)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
-    charts = _charts(scored, selection)
+    charts = landscape(scored, selection)
     problem = write_folder(
         folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
     )
@@ -216,27 +214,6 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
     way = f"the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}"
     note = f"Sorted by {way}; the test set {test}."
     return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
-
-
-def _charts(scored: list[Scored], selection: Selection) -> list[Chart]:
-    """The curves of the best, and the score along every numeric axis."""
-    lines = {one.candidate.label: list(one.outcomes) for one in scored[:NUM_CURVES]}
-    charts = [curves(f"Sweep: {selection.metric} of the best", lines, selection.metric)]
-    for name in dict.fromkeys(name for one in scored for name in one.candidate.values):
-        points = [
-            (float(one.candidate.values[name]), one.score.mean)
-            for one in scored
-            if isinstance(one.candidate.values.get(name), (int, float)) and one.score.mean is not None
-        ]
-        if len({x for x, _ in points}) > 1:
-            x, y = zip(*sorted(points), strict=True)
-            series = Series("configurations", x, y, style="points")
-            charts.append(
-                Chart(
-                    f"Sweep: score by {name}", name, f"{selection.by} {selection.metric}", (series,), log_x=min(x) > 0
-                )
-            )
-    return charts
 
 
 def _run_best(best: Scored) -> str:

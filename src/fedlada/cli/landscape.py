@@ -1,0 +1,75 @@
+"""What a sweep shows beside its table: the curves of the best, and how the score depends on what was varied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+from fedlada.campaign.sweep import Scored, Selection, shown
+from fedlada.paper.target import curves
+from fedlada.report.chart import Chart, Series
+
+NUM_CURVES = 8
+MOST_LINES = 6
+"""More lines in one chart cannot be told apart."""
+MOST_AXES = 3
+"""Every two of more axes would be too many charts."""
+
+
+def landscape(scored: Sequence[Scored], selection: Selection) -> list[Chart]:
+    """All charts of a sweep, the best configuration first."""
+    lines = {one.candidate.label: list(one.outcomes) for one in scored[:NUM_CURVES]}
+    known = [one for one in scored if one.score.mean is not None]
+    names = dict.fromkeys(name for one in scored for name in one.candidate.values)
+    axes = [name for name in names if len(_values(name, known)) > 1]
+    charts = [curves(f"Sweep: {selection.metric} of the best", lines, selection.metric)]
+    charts += [_along(name, known, selection) for name in axes]
+    if len(axes) <= MOST_AXES:
+        charts += [_by_two(x, y, known, selection) for x, y in combinations(axes, 2)]
+    return charts
+
+
+def _number(scored: Scored, name: str) -> float | None:
+    value = scored.candidate.values.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _along(name: str, scored: Sequence[Scored], selection: Selection) -> Chart:
+    """Every configuration, and the best of those that share a value."""
+    points = _points(name, scored)
+    x, y = zip(*points, strict=True)
+    series = (Series("configurations", x, y, style="points"), _best_of_each("the best of each", points, selection))
+    return _chart(f"Sweep: score by {name}", name, series, selection)
+
+
+def _by_two(first: str, second: str, scored: Sequence[Scored], selection: Selection) -> Chart:
+    """The best for each value of one, a line for each value of the other."""
+    across, lines = first, second
+    if len(_values(first, scored)) < len(_values(second, scored)):
+        across, lines = second, first
+    series = []
+    for value in _values(lines, scored)[:MOST_LINES]:
+        points = _points(across, [one for one in scored if _number(one, lines) == value])
+        if points:
+            series.append(_best_of_each(f"{lines} {shown(value)}", points, selection))
+    return _chart(f"Sweep: score by {across} and {lines}", across, tuple(series), selection)
+
+
+def _points(name: str, scored: Sequence[Scored]) -> list[tuple[float, float]]:
+    pairs = ((_number(one, name), one.score.mean) for one in scored)
+    return sorted((x, y) for x, y in pairs if x is not None and y is not None)
+
+
+def _values(name: str, scored: Sequence[Scored]) -> list[float]:
+    return sorted({value for one in scored if (value := _number(one, name)) is not None})
+
+
+def _best_of_each(name: str, points: Sequence[tuple[float, float]], selection: Selection) -> Series:
+    choose: Callable[..., float] = min if selection.lower_is_better else max
+    xs = sorted({x for x, _ in points})
+    return Series(name, tuple(xs), tuple(choose(y for x, y in points if x == at) for at in xs))
+
+
+def _chart(title: str, x_label: str, series: tuple[Series, ...], selection: Selection) -> Chart:
+    lowest = min(x for one in series for x in one.x)
+    return Chart(title, x_label, f"{selection.by} {selection.metric}", series, log_x=lowest > 0)
