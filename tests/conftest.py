@@ -1,7 +1,9 @@
 """Settings for all tests."""
 
 import os
+import sys
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -12,3 +14,19 @@ settings.load_profile("fedlada")
 # Before anything imports Triton: where there is no GPU its interpreter runs the kernels, step by step, on the CPU.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`fedlada` in this process; what it wrote to standard output and error."""
+    from fedlada.cli import main  # after Triton's variable was set
+
+    def run(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        captured = capsys.readouterr()
+        assert exit.value.code == code, captured.err
+        return captured
+
+    return run

@@ -20,7 +20,6 @@ from fedlada.campaign.goal import Goal
 from fedlada.campaign.request import Request
 from fedlada.campaign.run import Work, carry_out
 from fedlada.campaign.store import RunStore, runs_in
-from fedlada.cli import main
 from fedlada.data.sources import CONTENT_BY_NAME, DATASETS
 from fedlada.experiment import Experiment
 from fedlada.report.curves import all_curves
@@ -45,20 +44,10 @@ def request(needed, **changes):
     return Request("tiny", "tiny", replace(TINY, **changes), Goal(needed))
 
 
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """`fedlada` in this process; what it wrote to standard output and error. Pictures take long: they are not drawn."""
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """They take long and are not looked at here."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        captured = capsys.readouterr()
-        assert exit.value.code == code, captured.err
-        return captured
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
 
-import pytest
 from filelock import FileLock, Timeout
 
 from command_line import COMMAND, ENVIRONMENT, rows
@@ -19,7 +17,6 @@ from fedlada.campaign.goal import Goal, Milestone
 from fedlada.campaign.request import Request
 from fedlada.campaign.run import Budget, Work, carry_out
 from fedlada.campaign.store import RunStore
-from fedlada.cli import main
 from fedlada.experiment import Experiment
 from fedlada.parallel import DIVERGED_FILE
 
@@ -99,21 +96,6 @@ def test_discarded_checkpoints_leave_the_history(tmp_path):
 
 FLAGS = ["--model", "mlp", "--num-clients", "20", "--cohort-size", "2", "--batch-size", "40", "--local-epochs", "1"]
 FLAGS += ["--device", "cpu"]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """`fedlada` in this process; what it wrote to standard output and error."""
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        captured = capsys.readouterr()
-        assert exit.value.code == code, captured.err
-        return captured
-
-    return run
 
 
 def test_a_sweep_halves_and_never_sees_the_test_set(tmp_path, command):

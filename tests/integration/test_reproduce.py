@@ -8,7 +8,6 @@ import json
 import math
 import re
 import shutil
-import sys
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,6 @@ from command_line import rows
 from fedlada.campaign.identity import digest
 from fedlada.campaign.run import Shard, Work, carry_out
 from fedlada.campaign.store import RunStore
-from fedlada.cli import main
 from fedlada.history import History
 from fedlada.paper import published
 from fedlada.paper.choices import PRESETS, values_of
@@ -45,21 +43,6 @@ def smoke(tmp_path_factory):
     requests = {name: list(target.requests(setting())) for name, target in TARGETS.items()}
     outcomes = iter(carry_out([one for own in requests.values() for one in own], store, HERE))
     return store, {name: [next(outcomes) for _ in own] for name, own in requests.items()}
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """`fedlada` in this process; what it wrote to standard output and error."""
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        captured = capsys.readouterr()
-        assert exit.value.code == code, captured.err
-        return captured
-
-    return run
 
 
 PAPER_CELLS = {
