@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from fedlada.progress import new_bars
 
+LEAST_KNOWN = 0.01
+"""The share of the work from which a time can be told."""
+
 
 @dataclass(frozen=True)
 class Course:
@@ -49,7 +52,9 @@ class Estimate:
         for course, first, round, end in zip(self.courses, self.first, self.rounds, self.ends, strict=True):
             done += course.cost * (round - (round if first is None else first))
             left += course.cost * (end - round)
-        return (time.monotonic() - self.start) * left / done if done else None
+        # The first rounds pay for the start of everything: a guess from them alone would be hours too long.
+        is_known = done > LEAST_KNOWN * (done + left)
+        return (time.monotonic() - self.start) * left / done if is_known else None
 
 
 class Display:

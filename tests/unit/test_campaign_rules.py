@@ -31,6 +31,7 @@ from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import curves, group, ratios
 from fedlada.paper.targets import TARGETS
+from fedlada.progress_of_many import Course, Estimate
 
 TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
 
@@ -295,6 +296,19 @@ def test_a_sweeps_landscape_shows_the_best_of_each_value():
     losses = landscape(some, Selection("validation_loss"))
     assert losses[1].series[1].y == (0.5, 0.4)
     assert len(landscape([scored(0.1, a=n, b=n, c=n, d=n) for n in (1, 2)], Selection())) == 5  # no pairs of so many
+
+
+def test_time_left_is_told_when_it_can_be(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    estimate = Estimate([Course("resumed", 200), Course("new", 200)])
+    estimate.update(0, 100, finished=False)  # of an earlier session
+    now[0] = 60.0
+    estimate.update(0, 101, finished=False)
+    assert estimate.seconds_left() is None  # a minute went into the start
+    now[0] = 70.0
+    estimate.update(0, 150, finished=False)
+    assert estimate.seconds_left() == pytest.approx(70 * 250 / 50)
 
 
 def test_t5_shows_means_of_evaluations_where_it_says_so():
