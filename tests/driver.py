@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -11,13 +13,14 @@ from fedlada.state import Broadcast, Kept, Server, map_tensors
 from reference.problem import Problem
 
 
-def run_method(method: FederatedMethod, problem: Problem) -> list[Server]:
-    """The server after each round."""
-    server = method.init(torch.from_numpy(problem.x0))
+def run_method(method: FederatedMethod | Callable[[int], FederatedMethod], problem: Problem) -> list[Server]:
+    """The server after each round; the method may be another in each round (1, 2, ...)."""
+    method_of = method if callable(method) else lambda _: method
+    server = method_of(1).init(torch.from_numpy(problem.x0))
     kept: dict[int, Kept] = {}
     servers = []
     for t, spec in enumerate(problem.rounds):
-        uploads = []
+        method, uploads = method_of(t + 1), []
         for client, num_steps in spec.steps.items():
             memory = kept.get(client, method.init_kept(server.params))
             local = method.begin(server.broadcast, memory, lr=spec.lr)

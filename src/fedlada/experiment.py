@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -26,8 +25,9 @@ from fedlada.method import FederatedMethod
 from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
-from fedlada.recipes import RECIPES
-from fedlada.validation import count, field_types, one_of, positive, probability
+from fedlada.recipes import RECIPES, hyper_parameters
+from fedlada.schedules import Debiased, Schedule, as_schedule
+from fedlada.validation import count, field_types, one_of, probability
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
@@ -72,6 +72,7 @@ class Experiment:
     local_steps: int | None = _flag(None, "local steps per round, instead of epochs")
     lr: float | None = _flag(None, "eta_l: the clients' learning rate")
     lr_decay: float | None = _flag(None, "factor on the learning rate after each round")
+    debias: bool = _flag(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
     weights: str = _flag("uniform", "how clients count in the mean", ("uniform", "examples"))
     dropout: float = _flag(0.0, "probability that a client's answer is lost")
     stragglers: float = _flag(0.0, "probability that a client does only part of its work")
@@ -122,7 +123,7 @@ class Experiment:
         if full.partition in ("pathological", "natural") and self.size_spread != 0:
             raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
         resolve_messages(self.messages, self.build_method())
-        positive("lr", full.lr)
+        self.build_schedule()
         if full.partition != "natural":
             full.build_partition(None)
         if self.model is not None:
@@ -146,6 +147,16 @@ class Experiment:
     def build_method(self) -> FederatedMethod:
         """The method with its hyper-parameters."""
         return RECIPES[self.method](**{**preset(self.dataset, self.method)["hyper"], **self.hyper})
+
+    def build_schedule(self) -> Schedule:
+        """The clients' learning rate in each round."""
+        full = self.resolved()
+        assert full.lr is not None
+        assert full.lr_decay is not None
+        plain = as_schedule(full.lr, full.lr_decay)
+        if self.debias and "alpha" not in full.hyper:
+            raise ValueError(f"debias is for methods with an alpha, which {self.method} has not")
+        return Debiased(plain, full.hyper["alpha"]) if self.debias else plain
 
     def build_partition(self, source: Source | None) -> Partition:
         """The rule that divides the samples of that data."""
@@ -203,8 +214,6 @@ class Experiment:
         full = self.resolved()
         source = source or full.load_data()
         assert full.batch_size is not None
-        assert full.lr is not None
-        assert full.lr_decay is not None
         return simulate(
             full.build_model(source),
             source.train,
@@ -218,8 +227,7 @@ class Experiment:
             batch_size=full.batch_size,
             local_epochs=full.local_epochs if full.local_steps is None else None,
             local_steps=full.local_steps,
-            lr=full.lr,
-            lr_decay=full.lr_decay,
+            lr=full.build_schedule(),
             weights=full.weights,
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             eval_every=full.eval_every,
@@ -289,8 +297,3 @@ class Experiment:
         if not isinstance(values, dict):
             raise ValueError(f"the configuration {path} is not a JSON object")
         return cls.from_json(values, **changes)
-
-
-def hyper_parameters(method: str) -> dict[str, Any]:
-    """A method's hyper-parameters with the recipe's defaults."""
-    return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}

@@ -6,7 +6,9 @@ does; adaptive ones clip, add L2, then AMSGrad, then the amendment. `docs/method
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 from fedlada.local import (
     AMSGrad,
@@ -211,6 +213,12 @@ RECIPES: dict[str, Callable[..., FederatedMethod]] = {
     for recipe in (fedavg, fedprox, scaffold, fedcm, fedadam, fedadam_amended, localadam, fedlada)
 }
 """Every recipe by its name, in the order of the paper's table."""
+
+
+def hyper_parameters(method: str) -> dict[str, Any]:
+    """A method's hyper-parameters with the recipe's defaults."""
+    return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
+
 
 HYPER_PARAMETERS: dict[str, str] = {
     "alpha": "weight of the client's own update beside the global direction, in (0, 1]",

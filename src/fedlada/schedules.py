@@ -57,6 +57,25 @@ class Cosine:
         return self.final + (self.lr - self.final) * (1 + math.cos(math.pi * progress)) / 2
 
 
+@dataclass(frozen=True)
+class Debiased:
+    """A schedule over 1 - (1 - alpha)^round, for methods that amend towards the global direction with this alpha.
+
+    The direction is a moving average that starts at zero: in round t it has 1 - (1 - alpha)^t of its size, and so have
+    the clients' steps. Since it is counted per unit of rate, a larger rate makes up for that exactly: the steps are
+    those of a method whose alpha falls from 1 in the first round as 1, 1/(2 - alpha), ... to alpha.
+    """
+
+    schedule: Schedule
+    alpha: float
+
+    def __post_init__(self) -> None:
+        weight_of_new("alpha", self.alpha)
+
+    def __call__(self, round: int) -> float:
+        return self.schedule(round) / (1 - (1 - self.alpha) ** round)
+
+
 def as_schedule(lr: float | Schedule, decay: float) -> Schedule:
     """The given schedule, or a number with its decay per round."""
     if callable(lr):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from driver import run_method
 from fedlada import average, recipes
+from fedlada.schedules import Debiased
 from method_table import METHODS, MOMENTS
 from reference.problem import make_problem
 
@@ -33,6 +36,23 @@ def same(first, second):
 def test_a_general_method_contains_the_special_one(special, general):
     problem = make_problem(seed=3)
     same(run_method(special, problem), run_method(general, problem))
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0])
+def test_a_debiased_rate_is_an_alpha_that_falls_from_one(alpha):
+    """The direction is a moving average from zero; with its missing weight made up for it is a mean."""
+    problem = make_problem(seed=6, num_rounds=6)
+    rates = Debiased(lambda t: problem.rounds[t - 1].lr, alpha)
+    faster = replace(problem, rounds=[replace(one, lr=rates(t)) for t, one in enumerate(problem.rounds, start=1)])
+    ours = run_method(recipes.fedlada(alpha=alpha, **COMMON, **MOMENTS), faster)
+    falling = run_method(lambda t: recipes.fedlada(alpha=alpha / (1 - (1 - alpha) ** t), **COMMON, **MOMENTS), problem)
+    for t, (a, b) in enumerate(zip(ours, falling, strict=True), start=1):
+        torch.testing.assert_close(a.params, b.params, rtol=1e-12, atol=1e-12)
+        # What ours sends is the plain average, what the other sends is corrected.
+        direction = b.shared[-1]["direction"] * (1 - (1 - alpha) ** t)
+        torch.testing.assert_close(a.shared[-1]["direction"], direction, rtol=1e-12, atol=1e-12)
+    plain = run_method(recipes.fedlada(alpha=alpha, **COMMON, **MOMENTS), problem)
+    assert torch.equal(plain[-1].params, ours[-1].params) == (alpha == 1)
 
 
 def test_scaffolds_first_round_is_fedavgs():

@@ -9,9 +9,10 @@ import pytest
 from fedlada import recipes
 from fedlada.cohorts import Bernoulli, FixedSize, Scheduled, Unreliable
 from fedlada.data import IID, Dirichlet, LocalWork, Pathological
+from fedlada.experiment import Experiment
 from fedlada.local import TowardGlobalDirection
 from fedlada.method import FederatedMethod
-from fedlada.schedules import Constant, Cosine, Exponential
+from fedlada.schedules import Constant, Cosine, Debiased, Exponential
 from fedlada.server import SGD
 
 
@@ -49,6 +50,8 @@ from fedlada.server import SGD
         (lambda: Pathological(num_clients=3, classes_per_client=0), "classes_per_client must be a whole number"),
         (lambda: Constant(0.0), "lr must be positive, got 0.0"),
         (lambda: Exponential(0.1, 1.2), r"lr_decay must be in \(0, 1\], got 1.2"),
+        (lambda: Debiased(Constant(0.1), 0.0), r"alpha must be in \(0, 1\], got 0.0"),
+        (lambda: Experiment(method="fedavg", debias=True), "debias is for methods with an alpha, which fedavg has not"),
         (lambda: Cosine(0.1, 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: FederatedMethod(name="x", local=(1,), server=SGD()), "local must hold LocalTransforms, got 1"),
         (lambda: FederatedMethod(name="x", local=(), server="sgd"), "server must be a ServerOptimizer, got 'sgd'"),

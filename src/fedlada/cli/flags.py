@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from fedlada.experiment import Experiment, hyper_parameters
+from fedlada.experiment import Experiment
 from fedlada.presets import SETTINGS
-from fedlada.recipes import HYPER_PARAMETERS, RECIPES
+from fedlada.recipes import HYPER_PARAMETERS, RECIPES, hyper_parameters
 
 Command = Callable[..., Any]
 OFF = "none"

@@ -16,8 +16,7 @@ from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.partition import ByKey, Partition
 from fedlada.data.sources import DATASETS
-from fedlada.experiment import hyper_parameters
-from fedlada.recipes import RECIPES
+from fedlada.recipes import RECIPES, hyper_parameters
 
 
 @click.command()

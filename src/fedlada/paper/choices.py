@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedlada.campaign.identity import device_kind
-from fedlada.experiment import Experiment, hyper_parameters
+from fedlada.experiment import Experiment
 from fedlada.local import AMSGrad
 from fedlada.presets import PAPER_ALPHA, TUNED
-from fedlada.recipes import RECIPES
+from fedlada.recipes import RECIPES, hyper_parameters
 from fedlada.validation import one_of
 
 PRESETS = ("paper", "tuned")
