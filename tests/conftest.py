@@ -16,6 +16,11 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+def pytest_collection_modifyitems(items):
+    """The longest test, which mostly waits, first: begun last it would be waited for alone."""
+    items.sort(key=lambda item: "test_flower_processes" not in item.nodeid)
+
+
 @pytest.fixture
 def command(monkeypatch, capsys):
     """`fedlada` in this process; what it wrote to standard output and error."""
