@@ -63,7 +63,8 @@ class Debiased:
 
     The direction is a moving average that starts at zero: in round t it has 1 - (1 - alpha)^t of its size, and so have
     the clients' steps. Since it is counted per unit of rate, a larger rate makes up for that exactly: the steps are
-    those of a method whose alpha falls from 1 in the first round as 1, 1/(2 - alpha), ... to alpha.
+    those of a method whose alpha falls from 1 in the first round as 1, 1/(2 - alpha), ... to alpha. (Weight decay that
+    stands behind the amendment, as FedCM's L2 and decoupled decay do, grows with the rate too.)
     """
 
     schedule: Schedule

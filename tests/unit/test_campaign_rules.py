@@ -296,6 +296,10 @@ def test_a_sweeps_landscape_shows_the_best_of_each_value():
     assert {line.name: line.y for line in by_both.series} == {"alpha 0.3": (0.5, 0.7), "alpha 0.9": (0.6, 0.4)}
     losses = landscape(some, Selection("validation_loss"))
     assert losses[1].series[1].y == (0.5, 0.4)
+    apart = [scored(0.1 * n, mu=n) for n in (1, 2)] + [scored(0.1 * n, alpha=n) for n in (1, 2)]
+    assert len(landscape(apart, Selection())) == 3  # no configuration has both
+    many = landscape([scored(0.1, a=a, b=b) for a in range(1, 9) for b in range(1, 8)], Selection())[-1]
+    assert (len(many.series), many.note) == (6, "Not drawn: b 7.")
     assert len(landscape([scored(0.1, a=n, b=n, c=n, d=n) for n in (1, 2)], Selection())) == 5  # no pairs of so many
 
 

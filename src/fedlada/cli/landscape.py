@@ -25,7 +25,8 @@ def landscape(scored: Sequence[Scored], selection: Selection) -> list[Chart]:
     charts = [curves(f"Sweep: {selection.metric} of the best", lines, selection.metric)]
     charts += [_along(name, known, selection) for name in axes]
     if len(axes) <= MOST_AXES:
-        charts += [_by_two(x, y, known, selection) for x, y in combinations(axes, 2)]
+        pairs = (_by_two(x, y, known, selection) for x, y in combinations(axes, 2))
+        charts += [chart for chart in pairs if chart is not None]
     return charts
 
 
@@ -42,17 +43,20 @@ def _along(name: str, scored: Sequence[Scored], selection: Selection) -> Chart:
     return _chart(f"Sweep: score by {name}", name, series, selection)
 
 
-def _by_two(first: str, second: str, scored: Sequence[Scored], selection: Selection) -> Chart:
-    """The best for each value of one, a line for each value of the other."""
+def _by_two(first: str, second: str, scored: Sequence[Scored], selection: Selection) -> Chart | None:
+    """The best for each value of one, a line for each value of the other; None where no configuration has both."""
     across, lines = first, second
     if len(_values(first, scored)) < len(_values(second, scored)):
         across, lines = second, first
-    series = []
-    for value in _values(lines, scored)[:MOST_LINES]:
-        points = _points(across, [one for one in scored if _number(one, lines) == value])
-        if points:
-            series.append(_best_of_each(f"{lines} {shown(value)}", points, selection))
-    return _chart(f"Sweep: score by {across} and {lines}", across, tuple(series), selection)
+    every = _values(lines, scored)
+    values, left = every[:MOST_LINES], every[MOST_LINES:]
+    found = {value: _points(across, [one for one in scored if _number(one, lines) == value]) for value in values}
+    series = [_best_of_each(f"{lines} {shown(value)}", points, selection) for value, points in found.items() if points]
+    if not series:
+        return None
+    left_out = ", ".join(shown(value) for value in left)
+    note = f"Not drawn: {lines} {left_out}." if left else ""
+    return _chart(f"Sweep: score by {across} and {lines}", across, tuple(series), selection, note)
 
 
 def _points(name: str, scored: Sequence[Scored]) -> list[tuple[float, float]]:
@@ -70,6 +74,6 @@ def _best_of_each(name: str, points: Sequence[tuple[float, float]], selection: S
     return Series(name, tuple(xs), tuple(choose(y for x, y in points if x == at) for at in xs))
 
 
-def _chart(title: str, x_label: str, series: tuple[Series, ...], selection: Selection) -> Chart:
+def _chart(title: str, x_label: str, series: tuple[Series, ...], selection: Selection, note: str = "") -> Chart:
     lowest = min(x for one in series for x in one.x)
-    return Chart(title, x_label, f"{selection.by} {selection.metric}", series, log_x=lowest > 0)
+    return Chart(title, x_label, f"{selection.by} {selection.metric}", series, log_x=lowest > 0, note=note)
