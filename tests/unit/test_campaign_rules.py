@@ -18,7 +18,7 @@ from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Reques
 from fedlada.campaign.run import Shard
 from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
 from fedlada.campaign.write import records
-from fedlada.cli.landscape import landscape
+from fedlada.cli.landscape import landscape, line_name
 from fedlada.cli.sweep import axes_of, candidates_of, sweep_command
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
@@ -282,10 +282,33 @@ def test_what_is_varied_alone_stands_beside_what_was_given(tmp_path):
     assert [steps for *_, steps in run] == [None, None, 7]
 
 
-def test_a_sweeps_landscape_shows_the_best_of_each_value():
-    def scored(mean, **values):
-        return Scored(Candidate(values, ()), 5, [], OverSeeds((mean,), 1))
+def test_a_sample_is_of_combinations():
+    with pytest.raises(ValueError, match="--sample draws from combinations"):
+        candidates("--set", "alpha=0.1,0.2", "--sample", "1")
 
+
+def scored(mean, **values):
+    return Scored(Candidate(values, ()), 5, [], OverSeeds((mean,), 1))
+
+
+def test_what_was_varied_alone_is_drawn_alone():
+    usual = {"lr": 0.1, "alpha": 0.3, "v_start": "zero"}
+    tried = [({}, 0.5), ({"lr": 1.0}, 0.6), ({"lr": 2.0}, 0.2), ({"alpha": 0.9}, 0.4), ({"v_start": "server"}, 0.7)]
+    some = [scored(mean, **{**usual, **varied}) for varied, mean in tried]
+    names = ["nothing varied", "lr 1", "lr 2", "alpha 0.9", "v_start server"]
+    assert [line_name(one, some, usual) for one in some] == names
+    by_lr, by_alpha = landscape(some, Selection(), usual)[1:]
+    assert (by_lr.series[0].x, by_lr.series[0].y) == ((0.1, 1.0, 2.0), (0.5, 0.6, 0.2))  # not 0.7, which is v_start's
+    assert (by_alpha.series[0].x, by_alpha.series[0].y) == ((0.3, 0.9), (0.5, 0.4))
+
+
+def test_a_line_is_named_by_what_tells_it_from_the_others():
+    some = [scored(0.5, lr=lr, clip_norm=10.0) for lr in (0.1, 0.2)]
+    assert [line_name(one, some, None) for one in some] == ["lr 0.1", "lr 0.2"]
+    assert line_name(some[0], some[:1], None) == "lr 0.1, clip_norm 10"
+
+
+def test_a_sweeps_landscape_shows_the_best_of_each_value():
     tried = [(0.1, 0.3, 0.5), (0.1, 0.9, 0.6), (1.0, 0.3, 0.7), (1.0, 0.9, 0.4)]
     some = [scored(mean, lr=lr, alpha=alpha, v_start="zero") for lr, alpha, mean in tried]
     some.append(Scored(Candidate({"lr": 9.0, "alpha": 0.3, "v_start": "zero"}, ()), 5, [], OverSeeds((), 1)))

@@ -71,7 +71,7 @@ class Candidate:
     @property
     def label(self) -> str:
         """Its values in words."""
-        return ", ".join(f"{name} {shown(value)}" for name, value in self.values.items())
+        return in_words(self.values)
 
     def requests(self, rounds: int) -> list[Request]:
         """Its runs up to a round."""
@@ -136,6 +136,11 @@ def sweep(
         ended += [one for one in scored if one not in going_on][::-1]
         left = [one.candidate for one in going_on]
     raise AssertionError("there is always a last rung")
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Names and values, as in `alpha 0.1, lr 0.01`."""
+    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
 
 
 def shown(value: Any) -> str:

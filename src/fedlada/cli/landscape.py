@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
-from fedlada.campaign.sweep import Scored, Selection, shown
+from fedlada.campaign.sweep import Scored, Selection, in_words, shown
 from fedlada.paper.target import curves
 from fedlada.report.chart import Chart, Series
 
@@ -16,18 +17,42 @@ MOST_AXES = 3
 """Every two of more axes would be too many charts."""
 
 
-def landscape(scored: Sequence[Scored], selection: Selection) -> list[Chart]:
-    """All charts of a sweep, the best configuration first."""
-    lines = {one.candidate.label: list(one.outcomes) for one in scored[:NUM_CURVES]}
+def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str, Any] | None = None) -> list[Chart]:
+    """All charts of a sweep, the best configuration first; `usual` is what values were varied around, each alone."""
+    lines = {line_name(one, scored, usual): list(one.outcomes) for one in scored[:NUM_CURVES]}
     known = [one for one in scored if one.score.mean is not None]
     names = dict.fromkeys(name for one in scored for name in one.candidate.values)
     axes = [name for name in names if len(_values(name, known)) > 1]
     charts = [curves(f"Sweep: {selection.metric} of the best", lines, selection.metric)]
+    if usual is not None:
+        return charts + [_alone(name, known, usual, selection) for name in axes]
     charts += [_along(name, known, selection) for name in axes]
     if len(axes) <= MOST_AXES:
         pairs = (_by_two(x, y, known, selection) for x, y in combinations(axes, 2))
         charts += [chart for chart in pairs if chart is not None]
     return charts
+
+
+def line_name(one: Scored, scored: Sequence[Scored], usual: Mapping[str, Any] | None) -> str:
+    """What tells a configuration from the others: all its values would not fit into a legend."""
+    values = one.candidate.values
+    if usual is not None:
+        return in_words({name: value for name, value in values.items() if value != usual[name]}) or "nothing varied"
+    shared = {
+        name for name, value in values.items() if all(other.candidate.values.get(name) == value for other in scored)
+    }
+    return in_words({name: value for name, value in values.items() if name not in shared}) or in_words(values)
+
+
+def _alone(name: str, scored: Sequence[Scored], usual: Mapping[str, Any], selection: Selection) -> Chart:
+    """The configurations that have nothing but this varied."""
+    own = [
+        one
+        for one in scored
+        if all(value == usual[other] or other == name for other, value in one.candidate.values.items())
+    ]
+    x, y = zip(*_points(name, own), strict=True)
+    return _chart(f"Sweep: score by {name} alone", name, (Series("", x, y),), selection)
 
 
 def _number(scored: Scored, name: str) -> float | None:

@@ -88,7 +88,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     if work.discard:
         for outcome in (outcome for one in scored for outcome in one.outcomes if outcome.is_settled):
             store.discard_states(outcome.request)
-    _report(scored, selection, folder, first, _command(grid, seeds, flags, out), flags)
+    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags)
 
 
 def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -122,6 +122,10 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
     alone = flags["each_alone"]
     if alone and "method" in axes:
         raise ValueError("--each-alone is about the settings of one method: leave method out of --set")
+    if alone and flags["sample"] is not None:
+        raise ValueError(
+            "--sample draws from combinations, and with --each-alone there are none: leave one of them out"
+        )
     found: dict[str, Candidate] = {}
     for values in _each_alone(axes) if alone else _every_combination(axes):
         method = values.get("method", usual)
@@ -168,15 +172,15 @@ NOT_OF_EXPERIMENTS = {
 
 
 def _report(
-    scored: list[Scored], selection: Selection, folder: Path, first: Experiment, command: str, flags: dict[str, Any]
+    scored: list[Scored], selection: Selection, folder: Path, first: Candidate, command: str, flags: dict[str, Any]
 ) -> None:
     outcomes = [outcome for one in scored for outcome in one.outcomes]
     work = work_of(flags, Budget(None))
-    table, problems = _table(scored, selection, first), still_open(outcomes, work)
+    table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = "" if best is None else _run_best(best)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
-    charts = landscape(scored, selection)
+    charts = landscape(scored, selection, first.values if flags["each_alone"] else None)
     problem = write_folder(
         folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
     )
