@@ -26,7 +26,7 @@ from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
 from fedlada.recipes import RECIPES, hyper_parameters
-from fedlada.schedules import Debiased, Schedule, as_schedule
+from fedlada.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.validation import count, field_types, one_of, probability
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Experiment:
     local_steps: int | None = _flag(None, "local steps per round, instead of epochs")
     lr: float | None = _flag(None, "eta_l: the clients' learning rate")
     lr_decay: float | None = _flag(None, "factor on the learning rate after each round")
+    warmup: int = _flag(0, "rounds in which the learning rate rises in equal steps to its full size")
     debias: bool = _flag(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
     weights: str = _flag("uniform", "how clients count in the mean", ("uniform", "examples"))
     dropout: float = _flag(0.0, "probability that a client's answer is lost")
@@ -154,9 +155,10 @@ class Experiment:
         assert full.lr is not None
         assert full.lr_decay is not None
         plain = as_schedule(full.lr, full.lr_decay)
+        rising = WarmUp(plain, self.warmup) if self.warmup != 0 else plain
         if self.debias and "alpha" not in full.hyper:
             raise ValueError(f"debias is for methods with an alpha, which {self.method} has not")
-        return Debiased(plain, full.hyper["alpha"]) if self.debias else plain
+        return Debiased(rising, full.hyper["alpha"]) if self.debias else rising
 
     def build_partition(self, source: Source | None) -> Partition:
         """The rule that divides the samples of that data."""
@@ -165,18 +167,13 @@ class Experiment:
             if source is None or source.client is None:
                 raise ValueError(f"{self.dataset} does not say which client a sample belongs to: choose a --partition")
             return ByKey(keys=source.client.tolist())
-        assert full.num_clients is not None
+        sizes: Any = {"num_clients": full.num_clients, "size_spread": self.size_spread}
         if full.partition == "iid":
-            return IID(num_clients=full.num_clients, size_spread=self.size_spread)
+            return IID(**sizes)
         if full.partition == "pathological":
-            return Pathological(num_clients=full.num_clients, classes_per_client=self.classes_per_client)
+            return Pathological(num_clients=sizes["num_clients"], classes_per_client=self.classes_per_client)
         assert full.concentration is not None
-        return Dirichlet(
-            num_clients=full.num_clients,
-            concentration=full.concentration,
-            refill=self.refill,
-            size_spread=self.size_spread,
-        )
+        return Dirichlet(concentration=full.concentration, refill=self.refill, **sizes)
 
     def build_cohorts(self, source: Source) -> Cohorts:
         """The way cohorts are drawn."""

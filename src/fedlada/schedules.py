@@ -58,6 +58,20 @@ class Cosine:
 
 
 @dataclass(frozen=True)
+class WarmUp:
+    """A schedule whose first rounds have a share of their rate: 1/n, 2/n, ... up to the whole in round n."""
+
+    schedule: Schedule
+    num_rounds: int
+
+    def __post_init__(self) -> None:
+        count("warmup", self.num_rounds)
+
+    def __call__(self, round: int) -> float:
+        return self.schedule(round) * min(1.0, round / self.num_rounds)
+
+
+@dataclass(frozen=True)
 class Debiased:
     """A schedule over 1 - (1 - alpha)^round, for methods that amend towards the global direction with this alpha.
 
