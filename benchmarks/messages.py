@@ -49,7 +49,7 @@ FIXED: dict[str, dict[str, dict[str, Any]]] = {
     # CIFAR-10 is not tuned here: FedAvg as printed, FedLADA with the weaker L2 and larger rate that map better.
     "cifar10": {
         "fedavg": {"lr": 0.1},
-        "fedlada": {"lr": 0.01, "alpha": 0.1, "v_init": 1e-4, "weight_decay": 1e-3},
+        "fedlada": {"lr": 0.01, "alpha": 0.1, "v_init": 1e-4, "weight_decay": 1e-3, "decoupled": False},
     }
 }
 Run = dict[str, Any]

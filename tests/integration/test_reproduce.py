@@ -179,12 +179,25 @@ def test_the_full_scale_is_the_papers_setting():
         sgd = full.experiment(paper, "fedavg").resolved()
         assert (sgd.lr, sgd.hyper["weight_decay"]) == (0.1, 0.001)
         assert full.experiment(paper, "fedadam").hyper["server_lr"] == 0.1
+        assert (run.hyper["decoupled"], "decoupled" in sgd.hyper) == (True, False)
     goals = {name: max(one.goal.rounds for one in TARGETS[name].requests(full)) for name in ("T1", "T2", "T5", "F6")}
     assert goals == {"T1": 3100, "T2": 1500, "T5": 3100, "F6": 4000}
     lenets = {one.experiment.model for one in TARGETS["F6"].requests(full)}
     assert lenets == {"lenet-gelu", "lenet-smu"}
     sizes = {one.experiment.cohort_size for one in TARGETS["F4"].requests(full)}
     assert sizes == {5, 10, 20, 50}
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_the_presets_of_the_paper_differ_in_where_decay_acts(method):
+    behind, before = (
+        Setting.named("full", preset=preset, seeds=(0,), data_dir="data").experiment("cifar100", method).resolved()
+        for preset in ("paper", "paper-l2")
+    )
+    if method in ("localadam", "fedlada"):
+        assert (behind.hyper["decoupled"], before.hyper["decoupled"]) == (True, False)
+        behind = replace(behind, hyper={**behind.hyper, "decoupled": False})
+    assert behind == before
 
 
 def test_some_of_the_data_sets_alone():

@@ -246,7 +246,9 @@ def test_the_papers_data_sets_take_the_printed_values():
         for method in RECIPES:
             suited = preset(dataset, method)
             assert suited["hyper"]["clip_norm"] == 10.0
-            assert suited["hyper"]["weight_decay"] == (0.01 if method in ("localadam", "fedlada") else 0.001)
+            adaptive = method in ("localadam", "fedlada")
+            assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
+            assert suited["hyper"].get("decoupled", False) == adaptive
             assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
 
 

@@ -54,7 +54,11 @@ class TargetNames(click.ParamType[list[str]]):
 @click.argument("targets", type=TargetNames())
 @click.option("--scale", type=NearestChoice(SCALES), default="quick", show_default=True, help="full: as the paper.")
 @click.option(
-    "--preset", type=NearestChoice(PRESETS), default="paper", show_default=True, help="The printed values, or ours."
+    "--preset",
+    type=NearestChoice(PRESETS),
+    default="paper",
+    show_default=True,
+    help="The printed values, those with another reading of weight decay, or ours.",
 )
 @click.option("--seeds", type=Words(int), help="Seeds, separated by commas; each target has its own number of them.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedlada.campaign.identity import device_kind
 from fedlada.experiment import Experiment
-from fedlada.local import AMSGrad
-from fedlada.presets import PAPER_ALPHA, TUNED
-from fedlada.recipes import RECIPES, hyper_parameters
+from fedlada.presets import ADAPTIVE, SGD_BASED, TUNED, is_adaptive, printed_hyper
+from fedlada.recipes import hyper_parameters
 from fedlada.validation import one_of
 
-PRESETS = ("paper", "tuned")
+PRESETS = ("paper", "paper-l2", "tuned")
+"""The printed values with the decay of adaptive clients behind AMSGrad, or before it; and the library's own."""
 
 NEVER_PRINTED: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.1},
@@ -28,7 +28,9 @@ CHOICES = (
     "Gradients are clipped at norm 10, as in the authors' simulator; the paper does not say so.",
     "In each round v starts from zero and its maximum from the server's mean; the first maximum is 1e-8. "
     "The server's Adam has tau 1e-2.",
-    "Every round has exactly S clients. L2 is part of the gradient, before the moments.",
+    "Every round has exactly S clients.",
+    "In the preset paper the weight decay of LocalAdam and FedLADA acts behind AMSGrad (decoupled), in paper-l2 it is "
+    "part of the gradient, before the moments; the paper does not say. That of all others is part of the gradient.",
 )
 
 
@@ -67,37 +69,40 @@ class Values:
 
     def text(self, method: str, *, mark: bool = False) -> str:
         """The values in words; those that the paper never printed carry a star."""
-        ours = {"clip_norm", *NEVER_PRINTED.get(method, {})} if mark else set()
-        hyper = [f"{name} {value:g}{'*' if name in ours else ''}" for name, value in self.hyper.items()]
-        return ", ".join([f"lr {self.lr:g}", *hyper])
-
-
-def is_adaptive(method: str) -> bool:
-    """Whether its clients run AMSGrad."""
-    return any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)
+        ours = {"clip_norm", "decoupled", *NEVER_PRINTED.get(method, {})} if mark else set()
+        numbers = {name: value for name, value in self.hyper.items() if not isinstance(value, bool)}
+        hyper = [f"{name} {value:g}{'*' if name in ours else ''}" for name, value in numbers.items()]
+        switched_on = [f"{name}{'*' if name in ours else ''}" for name, value in self.hyper.items() if value is True]
+        return ", ".join([f"lr {self.lr:g}", *hyper, *switched_on])
 
 
 def values_of(preset: str, paper_dataset: str, dataset: str, method: str) -> Values:
     """A preset's values for a method on a data set that is, or stands for, one of the paper's."""
     one_of("preset", preset, PRESETS)
-    printed = _printed(paper_dataset, method)
     if preset == "paper":
-        return printed
+        return _printed(paper_dataset, method)
+    with_l2 = _with_l2(_printed(paper_dataset, method))
+    if preset == "paper-l2":
+        return with_l2
     if (dataset, method) in TUNED:
         found = TUNED[dataset, method]
         return Values(found["lr"], hyper=dict(found.get("hyper", {})))
-    lr, hyper = OURS.get((dataset, method), OURS_ELSEWHERE.get(method, (printed.lr, {})))
-    return Values(lr, hyper={**printed.hyper, **hyper})
+    lr, hyper = OURS.get((dataset, method), OURS_ELSEWHERE.get(method, (with_l2.lr, {})))
+    return Values(lr, hyper={**with_l2.hyper, **hyper})
 
 
 def _printed(paper_dataset: str, method: str) -> Values:
-    adaptive = is_adaptive(method)
-    hyper: dict[str, Any] = {"weight_decay": 1e-2 if adaptive else 1e-3, "clip_norm": 10.0}
+    rates = ADAPTIVE if is_adaptive(method) else SGD_BASED
+    hyper = printed_hyper(paper_dataset, method)
     if "server_lr" in hyper_parameters(method) and method.startswith("fedadam"):
         hyper["server_lr"] = 0.1
-    if method == "fedlada":
-        hyper["alpha"] = PAPER_ALPHA[paper_dataset]
-    return Values(1e-3 if adaptive else 0.1, hyper={**hyper, **NEVER_PRINTED.get(method, {})})
+    return Values(rates["lr"], rates["lr_decay"], {**hyper, **NEVER_PRINTED.get(method, {})})
+
+
+def _with_l2(values: Values) -> Values:
+    """The same decay before the moments; ours were searched so."""
+    # Said, not left out: what is left out is filled in by the data set, and that is as in the preset paper.
+    return replace(values, hyper={**values.hyper, **({"decoupled": False} if "decoupled" in values.hyper else {})})
 
 
 OURS: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {

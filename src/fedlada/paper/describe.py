@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedlada.campaign.request import Outcome
 from fedlada.experiment import Experiment
-from fedlada.paper.choices import PRESETS, choices_of
+from fedlada.paper.choices import choices_of
 from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Target
@@ -15,6 +15,7 @@ from fedlada.report.table import Table
 
 def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:
     """The printed values and ours beside each other, for the methods that were run."""
+    presets = ("paper-l2" if setting.preset == "paper-l2" else "paper", "tuned")
     methods = list(dict.fromkeys(outcome.request.experiment.method for outcome in outcomes))
     used = {outcome.request.experiment.dataset for outcome in outcomes}
     if not methods:
@@ -25,14 +26,14 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
         dataset = setting.dataset(paper) if setting.dataset(paper) in used else min(used)
         for method in methods:
             texts = [
-                setting.values(paper, method, preset=preset, dataset=dataset).text(method, mark=preset == "paper")
-                for preset in PRESETS
+                setting.values(paper, method, preset=preset, dataset=dataset).text(method, mark=preset != "tuned")
+                for preset in presets
             ]
             rows.append((TITLES[dataset], name_of(method), *texts))
     columns = (
         "data",
         "method",
-        *(f"{preset}{' (used here)' if preset == setting.preset else ''}" for preset in PRESETS),
+        *(f"{preset}{' (used here)' if preset == setting.preset else ''}" for preset in presets),
     )
     notes = (
         "*: never printed by the paper, our choice. The learning rate shrinks by 0.998 a round. What a table or figure "

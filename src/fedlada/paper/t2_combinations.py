@@ -5,12 +5,12 @@ from __future__ import annotations
 from fedlada.campaign.over_seeds import final, over_seeds
 from fedlada.campaign.request import Request
 from fedlada.local import TowardGlobalDirection
-from fedlada.paper.choices import is_adaptive
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import COMBINATIONS, COMBINATIONS_BASE
 from fedlada.paper.rules import accuracy_rule
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Results, Shown, Target, curves, percent, points_above, printed
+from fedlada.presets import is_adaptive
 from fedlada.recipes import RECIPES
 from fedlada.report.table import Table
 
