@@ -280,6 +280,17 @@ def test_pictures_of_every_style_in_every_format(tmp_path):
     }
 
 
+def test_charts_side_by_side_share_a_legend_and_an_axis():
+    lines = (Series("a", (1.0, 2.0), (0.1, 0.9)), Series("b", (1.0, 2.0), (0.2, 0.8)))
+    left, right = Chart("by rounds", "round", "accuracy", lines), Chart("by bytes", "MB", "accuracy", lines[:1])
+    first, second = draw_chart(left, right).axes
+    assert first.get_ylim() == second.get_ylim()
+    assert [len(one.get_lines()) for one in (first, second)] == [2, 1]
+    assert first.get_legend() is not None
+    assert second.get_legend() is None
+    assert (first.get_ylabel(), second.get_ylabel(), second.get_xlabel()) == ("accuracy", "", "MB")
+
+
 def test_a_failed_run_has_no_final_accuracy_and_is_named():
     histories = [History([row(n, test_accuracy=value) for n in (1, 2)]) for value in (0.5, 0.7, 0.1)]
     comparison = Comparison({"fedavg": histories}, 0.6, seeds=(4, 5, 6), failures={("fedavg", 6): "it diverged, badly"})

@@ -134,8 +134,11 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
     full = experiment.resolved()
     title = f"{full.dataset}, {full.cohort_size} of {full.num_clients or 'all'} clients a round"
     try:
-        chart = curves(comparison.histories, "test_accuracy", title=title, targets=[comparison.target])
-        save_chart(chart, folder / "comparison", ["png"])
+        by_rounds, by_bytes = (
+            curves(comparison.histories, "test_accuracy", against=against, title=own, targets=[comparison.target])
+            for against, own in (("rounds", title), ("megabytes", "by what all clients send and get"))
+        )
+        save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
     except ModuleNotFoundError as error:
         print(f"fedlada: no picture: {error}", file=sys.stderr)
 

@@ -36,18 +36,19 @@ PAPER: dict[Any, Any] = {
 """How pictures for a paper are set."""
 
 
-def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Figure, Any]:
-    """A figure that no window system needs to know of, and its axes."""
+def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tuple[Figure, Any]:
+    """A figure that no window system needs to know of, and its axes: one, or several side by side."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    axes.set_axisbelow(True)
-    return figure, axes
+    every = figure.subplots(1, columns, squeeze=False)[0]
+    for axes in every:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
+    return figure, every[0] if columns == 1 else every
 
 
 @contextmanager
@@ -60,34 +61,46 @@ def _paper_style() -> Iterator[None]:
         yield
 
 
-def draw_chart(chart: Chart) -> Figure:
-    """A chart as a figure, in the style of a paper."""
+def draw_chart(chart: Chart, *beside: Chart) -> Figure:
+    """A chart as a figure, in the style of a paper; others of the same series beside it, with its legend and y axis."""
+    charts = (chart, *beside)
     with _paper_style():
-        figure, axes = new_figure(width=5.6, height=3.9)
-        bars = [one for one in chart.series if one.style == "bars"]
-        for number, series in enumerate(chart.series):
-            _draw(axes, series, number, bars)
-        if chart.log_x:
-            axes.set_xscale("log")
-        if chart.log_y:
-            axes.set_yscale("log")
-        for target in chart.targets:
-            axes.axhline(target, color="0.4", linestyle="--", linewidth=1)
-            axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="top")
-        _leave_room(axes, chart)
-        # Names are shown as they are: a dollar sign in one does not begin mathematics.
-        axes.set_xlabel(chart.x_label, parse_math=False)
-        axes.set_ylabel(chart.y_label, parse_math=False)
-        axes.set_title(chart.title, parse_math=False)
+        figure, axes = new_figure(width=5.6 if not beside else 4.6 * len(charts), height=3.9, columns=len(charts))
+        every = axes if beside else [axes]
+        for own, one in zip(every, charts, strict=True):
+            _draw_on(own, one)
+        for own in every[1:]:
+            own.set_ylim(every[0].get_ylim())
+            own.set_ylabel("")
         if any(series.name for series in chart.series):
-            for text in axes.legend(frameon=False).get_texts():
+            for text in every[0].legend(frameon=False).get_texts():
                 text.set_parse_math(False)
     return figure
 
 
-def save_chart(chart: Chart, path_without_suffix: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a chart in each format; where they are."""
-    figure = draw_chart(chart)
+def _draw_on(axes: Any, chart: Chart) -> None:
+    bars = [one for one in chart.series if one.style == "bars"]
+    for number, series in enumerate(chart.series):
+        _draw(axes, series, number, bars)
+    if chart.log_x:
+        axes.set_xscale("log")
+    if chart.log_y:
+        axes.set_yscale("log")
+    for target in chart.targets:
+        axes.axhline(target, color="0.4", linestyle="--", linewidth=1)
+        axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="top")
+    _leave_room(axes, chart)
+    # Names are shown as they are: a dollar sign in one does not begin mathematics.
+    axes.set_xlabel(chart.x_label, parse_math=False)
+    axes.set_ylabel(chart.y_label, parse_math=False)
+    axes.set_title(chart.title, parse_math=False)
+
+
+def save_chart(
+    chart: Chart, path_without_suffix: Path, formats: Sequence[str] = FORMATS, beside: Sequence[Chart] = ()
+) -> list[Path]:
+    """Write a chart, and what stands beside it, in each format; where they are."""
+    figure = draw_chart(chart, *beside)
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same data give the same file
     paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
     with _paper_style():
