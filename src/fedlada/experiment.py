@@ -106,6 +106,7 @@ class Experiment:
             known = ", ".join(hyper_parameters(self.method))
             raise ValueError(f"{self.method} has no hyper-parameter {sorted(unknown)[0]!r}; it has {known}")
         count("rounds", self.rounds)
+        count("warmup", self.warmup, least=0)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation}")
         if self.num_clients is not None:

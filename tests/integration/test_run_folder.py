@@ -13,8 +13,9 @@ import torch
 
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
-from fedlada import recipes
+from fedlada import recipes, schedules
 from fedlada.runs import Checkpoint, Checkpoints, DamagedCheckpoint, RunFolder
+from fedlada.runs.folder import describe_schedule
 from fedlada.state import named_tensors
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
@@ -211,6 +212,17 @@ def test_python_runs_refuse_another_run(tmp_path):
         library.load_run(tmp_path)
     done = fedlada("resume", tmp_path, code=2)
     assert "was made from Python: call simulate with the same arguments" in done.stderr
+
+
+def test_a_schedule_is_known_by_its_values_not_by_its_place_in_memory(tmp_path):
+    def rates():
+        return schedules.WarmUp(lambda _: 0.05, 3)
+
+    simulate(tmp_path, 2, lr=rates())
+    assert len(simulate(tmp_path, 4, lr=rates()).history) == 4
+    with pytest.raises(ValueError, match=r"schedule is 'WarmUp\(schedule=\S+, num_rounds=3\)' there"):
+        simulate(tmp_path, 5, lr=schedules.WarmUp(lambda _: 0.05, 2))
+    assert describe_schedule(schedules.Exponential(0.1, 0.5)) == repr(schedules.Exponential(0.1, 0.5))
 
 
 def test_an_error_in_a_callback_saves_the_rounds_before_it(tmp_path):

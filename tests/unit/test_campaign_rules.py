@@ -303,6 +303,15 @@ def test_what_was_varied_alone_is_drawn_alone():
     assert (by_alpha.series[0].x, by_alpha.series[0].y) == ((0.3, 0.9), (0.5, 0.4))
 
 
+def test_what_switches_another_off_is_drawn_too():
+    usual = {"local_epochs": 5, "local_steps": "none"}
+    some = [scored(0.5, **usual), scored(0.6, local_epochs=1, local_steps="none")]
+    some += [scored(0.1 * steps, local_epochs="none", local_steps=steps) for steps in (1, 2)]
+    by_epochs, by_steps = landscape(some, Selection(), usual)[1:]
+    assert (by_epochs.series[0].x, by_steps.series[0].x) == ((1.0, 5.0), (1.0, 2.0))
+    assert len(landscape(some[:3], Selection(), usual)) == 2  # a single number of steps is no line
+
+
 def test_a_line_is_named_by_what_tells_it_from_the_others():
     some = [scored(0.5, lr=lr, clip_norm=10.0) for lr in (0.1, 0.2)]
     assert [line_name(one, some, None) for one in some] == ["lr 0.1", "lr 0.2"]

@@ -15,6 +15,8 @@ MOST_LINES = 6
 """More lines in one chart cannot be told apart."""
 MOST_AXES = 3
 """Every two of more axes would be too many charts."""
+RIVALS = {"local_epochs": "local_steps", "local_steps": "local_epochs"}
+"""Of these a run has one or the other: what varies one switches the other off."""
 
 
 def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str, Any] | None = None) -> list[Chart]:
@@ -25,7 +27,8 @@ def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str
     axes = [name for name in names if len(_values(name, known)) > 1]
     charts = [curves(f"Sweep: {selection.metric} of the best", lines, selection.metric)]
     if usual is not None:
-        return charts + [_alone(name, known, usual, selection) for name in axes]
+        alone = (_alone(name, known, usual, selection) for name in axes)
+        return charts + [chart for chart in alone if chart is not None]
     charts += [_along(name, known, selection) for name in axes]
     if len(axes) <= MOST_AXES:
         pairs = (_by_two(x, y, known, selection) for x, y in combinations(axes, 2))
@@ -44,14 +47,13 @@ def line_name(one: Scored, scored: Sequence[Scored], usual: Mapping[str, Any] | 
     return in_words({name: value for name, value in values.items() if name not in shared}) or in_words(values)
 
 
-def _alone(name: str, scored: Sequence[Scored], usual: Mapping[str, Any], selection: Selection) -> Chart:
-    """The configurations that have nothing but this varied."""
-    own = [
-        one
-        for one in scored
-        if all(value == usual[other] or other == name for other, value in one.candidate.values.items())
-    ]
-    x, y = zip(*_points(name, own), strict=True)
+def _alone(name: str, scored: Sequence[Scored], usual: Mapping[str, Any], selection: Selection) -> Chart | None:
+    """The configurations that have nothing but this varied; None where they are not two."""
+    varied = {id(one): {key for key, value in one.candidate.values.items() if value != usual[key]} for one in scored}
+    points = _points(name, [one for one in scored if varied[id(one)] <= {name, RIVALS.get(name)}])
+    if len(points) < 2:
+        return None
+    x, y = zip(*points, strict=True)
     return _chart(f"Sweep: score by {name} alone", name, (Series("", x, y),), selection)
 
 

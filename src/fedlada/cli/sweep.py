@@ -17,7 +17,7 @@ from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Select
 from fedlada.campaign.write import announce, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
 from fedlada.cli.flags import OFF, NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
-from fedlada.cli.landscape import landscape
+from fedlada.cli.landscape import RIVALS, landscape
 from fedlada.cli.output import new_folder
 from fedlada.experiment import Experiment
 from fedlada.randomness import bits, permutation
@@ -150,10 +150,6 @@ def _every_combination(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
 def _each_alone(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Nothing but what the other flags say, then every value by itself."""
     return [{}, *({name: value} for name, values in axes.items() for value in values)]
-
-
-RIVALS = {"local_epochs": "local_steps", "local_steps": "local_epochs"}
-"""Of these a run has one or the other."""
 
 
 def _value_of(experiment: Experiment, name: str) -> Any:

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -249,12 +249,21 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "seed": plan.seed,
         "cohorts": repr(plan.cohorts),
         "work": repr(plan.work),
-        "schedule": repr(plan.schedule) if is_dataclass(plan.schedule) else float(plan.schedule(1)),
+        "schedule": describe_schedule(plan.schedule),
         "weights": plan.weights,
         "unreliable": repr(plan.unreliable),
         "eval_every": simulation.eval_every,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
     }
+
+
+def describe_schedule(schedule: Any) -> str | float:
+    """By its values; a plain function, also inside another schedule, has none, and is known by its rate in round 1."""
+    if not is_dataclass(schedule):
+        return float(schedule(1))
+    values = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
+    words = {name: describe_schedule(value) if callable(value) else repr(value) for name, value in values.items()}
+    return f"{type(schedule).__qualname__}({', '.join(f'{name}={word}' for name, word in words.items())})"
 
 
 def describe_part(part: object) -> str:
