@@ -1,36 +1,41 @@
 """Tunes methods equally on one of the paper's data sets, then reproduces its tables with the best of each.
 
-    python benchmarks/tune_paper.py tune  --dataset cifar100 --data-dir data --out runs/tuned --jobs 3 --lanes 2
-    python benchmarks/tune_paper.py best  --dataset cifar100 --out runs/tuned
-    python benchmarks/tune_paper.py final --dataset cifar100 --data-dir data --out runs/tuned -- T6,F2 --seeds 0,1,2
+    python benchmarks/tune_paper.py tune  --dataset cifar100 --data-dir data --out runs/tuned --jobs 4 [--budget 25]
+    python benchmarks/tune_paper.py final --dataset cifar100 --data-dir data --out runs/tuned --jobs 4 -- T6 --seeds 0,1
 
-Sixteen configurations a method, a tenth of the training data held out, seed 0: all go to round 100, the best third to
-round 300. The score is the mean validation accuracy over rounds 50, 100, ..., 300, so that an early rise and a good end
-both count. The test set is looked at in `final` alone. Every stage goes on where it was stopped.
+Sixteen configurations a method, the printed one and the best of the first map (`docs/results.md`) among them where
+there are such, the others drawn from a grid; a tenth of the training data held out, seed 0. All go to round 100, the
+best third of each method to round 300. The score is the mean validation accuracy over rounds 50, 100, ..., 300, so that
+an early rise and a good end both count. The test set is looked at in `final` alone. A stage that was stopped goes on,
+from checkpoints that are at most three minutes old.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
+import itertools
 import json
-import subprocess
+import random
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedlada.campaign.run import Budget, Work, carry_out
+from fedlada.campaign.store import RunStore
+from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, in_words, sweep
 from fedlada.cli import main as fedlada
+from fedlada.experiment import Experiment
 from fedlada.paper import choices
+from fedlada.report.table import Table
 
-NUM_CONFIGURATIONS = 16
-RULES = ("--validation", "0.1", "--by", "mean", "--rounds", "300", "--eval-every", "50", "--halving", "3")
-SETTING = ("--refill", "--lr-decay", "0.998", "--clip-norm", "10", "--checkpoint-every", "100000")
+NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 16, 300, 50
+SELECTION = Selection("validation_accuracy", "mean")
+Values = dict[str, Any]
 
-Grid = dict[str, tuple[float, ...]]
-GRIDS: dict[str, Grid] = {
+GRIDS: dict[str, Mapping[str, Sequence[Any]]] = {
     "fedlada": {
-        "lr": (0.005, 0.01, 0.02),
+        "lr": (0.003, 0.01, 0.02),
         "alpha": (0.05, 0.1, 0.2),
         "weight_decay": (1e-3, 3e-3),
         "beta1": (0.0, 0.9),
@@ -38,7 +43,6 @@ GRIDS: dict[str, Grid] = {
         "decoupled": (False,),
     },
     "fedcm": {"lr": (0.1, 0.2, 0.4), "alpha": (0.05, 0.1, 0.2), "weight_decay": (3e-4, 1e-3, 3e-3)},
-    "scaffold": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
     "fedadam": {
         "lr": (0.01, 0.03, 0.1),
         "server_lr": (0.03, 0.1),
@@ -46,82 +50,121 @@ GRIDS: dict[str, Grid] = {
         "weight_decay": (1e-3, 3e-3),
     },
     "fedavg": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
+    "scaffold": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
 }
-"""Laid around the best of a first, wider search and of the map in `docs/results.md`."""
-APART = {"scaffold": "server_lr"}
-"""Its clients remember a vector each: with half of the sixteen checkpoints at a time a disk of 64 GB does."""
+KNOWN: dict[str, tuple[Values, ...]] = {
+    "fedlada": (
+        {"lr": 0.001, "alpha": 0.05, "weight_decay": 0.01, "beta1": 0.9, "v_init": 1e-8, "decoupled": True},
+        {"lr": 0.003, "alpha": 0.1, "weight_decay": 1e-3, "beta1": 0.0, "v_init": 1e-4, "decoupled": False},
+    ),
+    "fedcm": ({"lr": 0.1, "alpha": 0.1, "weight_decay": 1e-3}, {"lr": 0.4, "alpha": 0.05, "weight_decay": 1e-4}),
+    "fedadam": ({"lr": 0.1, "server_lr": 0.1, "tau": 1e-2, "weight_decay": 1e-3},),
+    "fedavg": ({"lr": 0.1, "weight_decay": 1e-3, "server_lr": 1.0},),
+    "scaffold": ({"lr": 0.1, "weight_decay": 1e-3, "server_lr": 1.0},),
+}
+"""The printed configuration of CIFAR-100, then the best of its first map."""
+HALVES = ("scaffold",)
+"""Its clients remember a vector each, and sixteen such checkpoints do not fit on every disk."""
 
 
-def sweeps(method: str) -> list[tuple[str, Grid, int]]:
-    """Name, grid and number of configurations of each search that a method needs."""
-    grid = GRIDS[method]
-    if method not in APART:
-        return [(method, grid, NUM_CONFIGURATIONS)]
-    name = APART[method]
-    each = NUM_CONFIGURATIONS // len(grid[name])
-    return [(f"{method}-{value:g}", {**grid, name: (value,)}, each) for value in grid[name]]
+def configurations(method: str) -> list[Values]:
+    """The known ones, and as many others of the grid as are missing, the same ones every time."""
+    grid, known = GRIDS[method], list(KNOWN[method])
+    every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    others = [values for values in every if values not in known]
+    return known + random.Random(method).sample(others, NUM_CONFIGURATIONS - len(known))
 
 
-def tune(method: str, given: argparse.Namespace) -> None:
-    for name, grid, number in sweeps(method):
-        values = [word for key, own in grid.items() for word in ("--set", f"{key}={','.join(str(v) for v in own)}")]
-        setting = ("--method", method, "--dataset", given.dataset, *place(given), *SETTING, *RULES)
-        many = ("--sample", str(number), "--jobs", str(given.jobs), "--discard-checkpoints", "--quiet")
-        command = [sys.executable, "-m", "fedlada", "sweep", *values, *setting, *many, "--out", str(given.out / name)]
-        subprocess.run([*command, "--cache", str(given.out / "runs")], check=False)
-
-
-def place(given: argparse.Namespace) -> tuple[str, ...]:
-    return ("--data-dir", given.data_dir, "--device", given.device)
-
-
-def best(method: str, folder: Path) -> tuple[float, dict[str, Any]] | None:
-    """Score and values of the best configuration so far."""
+def candidates(method: str, given: argparse.Namespace) -> list[Candidate]:
+    """A method's configurations as runs on held-out data."""
     found = []
-    for name, grid, _ in sweeps(method):
-        table = folder / name / "table.csv"
-        rows = list(csv.DictReader(table.open())) if table.exists() else []
-        if not rows or not rows[0]["mean validation_accuracy"][:1].isdigit():
+    for values in configurations(method):
+        experiment = Experiment(
+            method=method,
+            dataset=given.dataset,
+            data_dir=given.data_dir,
+            device=given.device,
+            refill=True,
+            validation=0.1,
+            lr=values["lr"],
+            hyper={name: value for name, value in values.items() if name != "lr"},
+            rounds=given.rounds,
+            eval_every=given.eval_every,
+            checkpoint_every=10**6,
+            checkpoint_minutes=3.0,
+        )
+        found.append(Candidate(values, (experiment,)))
+    return found
+
+
+def tune(method: str, given: argparse.Namespace, work: Work) -> list[Scored]:
+    """Successive halving in one go, or in two halves of the configurations; the best first."""
+    every, store = candidates(method, given), RunStore(given.out / "runs")
+    size = len(every) // 2 if method in HALVES else len(every)
+    scored: list[Scored] = []
+    for part in (every[:size], every[size:]):
+        if not part:
             continue
-        read = {key: json.loads(rows[0][key].lower()) for key in grid}
-        values = {key: one if isinstance(one, bool) else float(one) for key, one in read.items()}
-        found.append((float(rows[0]["mean validation_accuracy"].split()[0]), values))
-    return max(found, key=lambda one: one[0], default=None)
+        third = given.eval_every * round(given.rounds / 3 / given.eval_every)
+        steps = [Rung(third, -(-len(part) // 3)), Rung(given.rounds, len(part))]
+        own = sweep(part, steps, SELECTION, lambda requests: carry_out(requests, store, work))
+        if all(outcome.is_settled for one in own for outcome in one.outcomes):
+            for one in own:
+                store.discard_states(one.outcomes[0].request)
+        scored += own
+    return sorted(scored, key=lambda one: (-one.rounds, SELECTION.rank(one.score)))
+
+
+def is_complete(scored: Sequence[Scored], rounds: int) -> bool:
+    """Whether every run got as far as it was asked to, and the best went to the end."""
+    settled = all(outcome.is_settled for one in scored for outcome in one.outcomes)
+    return settled and scored[0].rounds == rounds and scored[0].score.mean is not None
+
+
+def report(method: str, scored: Sequence[Scored]) -> Table:
+    rows = tuple((in_words(one.candidate.values), one.score.text(4, without="-"), str(one.rounds)) for one in scored)
+    return Table(f"{method}: mean validation accuracy", ("values", "score", "rounds"), rows, ())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("tune", "best", "final"))
+    parser.add_argument("stage", choices=("tune", "final"))
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--methods", default=",".join(GRIDS))
-    parser.add_argument("--jobs", type=int, default=3, help="runs at a time, in each lane")
-    parser.add_argument("--lanes", type=int, default=1, help="methods at a time")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--eval-every", type=int, default=EVAL_EVERY)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--budget", type=float, help="minutes, after which all is saved")
     words = sys.argv[1:]
     cut = words.index("--") if "--" in words else len(words)
     given, asked = parser.parse_args(words[:cut]), words[cut + 1 :]
+    methods = given.methods.split(",")
+    if unknown := [method for method in methods if method not in GRIDS]:
+        parser.error(f"no grid for {unknown[0]}: there are {', '.join(GRIDS)}")
     if given.stage == "final" and not asked:
         parser.error("final needs what `fedlada reproduce` is asked for, after --")
-    methods = given.methods.split(",")
-    if given.stage == "tune":
-        with ThreadPoolExecutor(given.lanes) as lanes:
-            list(lanes.map(lambda method: tune(method, given), methods))
+    given.out.mkdir(parents=True, exist_ok=True)
+    work = Work(jobs=given.jobs, budget=Budget(given.budget), quiet=True, only_show=given.stage == "final")
     for method in methods:
-        found = best(method, given.out)
-        if found is None:
-            print(f"{method}: no search has ended", flush=True)
-            continue
-        score, values = found
-        hyper = {name: value for name, value in values.items() if name != "lr"}
-        print(f'    ("{given.dataset}", "{method}"): ({values["lr"]}, {hyper}),  # {score}', flush=True)
-        choices.OURS[given.dataset, method] = (values["lr"], hyper)
+        scored = tune(method, given, work)
+        (given.out / f"{method}.md").write_text(report(method, scored).to_markdown(), encoding="utf-8")
+        best = scored[0].candidate.values
+        lr, hyper = best["lr"], {name: value for name, value in best.items() if name != "lr"}
+        if is_complete(scored, given.rounds):
+            print(f"{json.dumps([given.dataset, method, lr, hyper])}  {scored[0].score.mean:.4f}", flush=True)
+            choices.OURS[given.dataset, method] = (lr, hyper)
+        elif given.stage == "final":
+            parser.error(f"the search for {method} has not ended: run `tune` first")
+        else:
+            print(f"{method}: the search has not ended", flush=True)
     if given.stage == "final":
-        setting = ("--scale", "full", "--preset", "tuned", "--datasets", given.dataset, *place(given))
+        place = ("--datasets", given.dataset, "--data-dir", given.data_dir, "--device", given.device)
         kept = ("--cache", str(given.out / "runs"), "--discard-checkpoints", "--quiet", "--jobs", str(given.jobs))
         out = ("--methods", given.methods, "--out", str(given.out / f"final-{asked[0]}"))
-        sys.argv = ["fedlada", "reproduce", *asked, *setting, *kept, *out]
+        sys.argv = ["fedlada", "reproduce", *asked, "--scale", "full", "--preset", "tuned", *place, *kept, *out]
         fedlada()
 
 

@@ -1,7 +1,7 @@
 """What suits a data set and a method: what is used where nothing is given.
 
 The digits' hyper-parameters were found by `benchmarks/tune_digits.py` (`benchmarks/results/tuning*_digits_*.md`): 36
-configurations for each method, chosen by accuracy on a validation split of the training data, never on the test set.
+trials for each method, chosen by accuracy on a validation split of the training data, never on the test set.
 Those of the paper's three data sets are the printed ones.
 """
 
@@ -72,9 +72,9 @@ def is_adaptive(method: str) -> bool:
 def printed_hyper(dataset: str, method: str) -> dict[str, Any]:
     """The paper's weight decay and alpha; the clipping at norm 10 is its authors' habit.
 
-    The paper does not say where the decay of adaptive clients acts. Behind AMSGrad (`decoupled`) LocalAdam and FedLADA
-    fit the training data in the printed number of rounds; as L2, before the moments, they never do
-    (`docs/results.md`).
+    The paper does not say where the decay of adaptive clients acts. Behind AMSGrad (`decoupled`) FedLADA fits the
+    training data as fast as printed and LocalAdam comes near its printed rounds; as L2, before the moments, neither
+    does (`docs/results.md`).
     """
     decay: dict[str, Any] = {"weight_decay": 1e-2, "decoupled": True} if is_adaptive(method) else {"weight_decay": 1e-3}
     alpha = {"alpha": PAPER_ALPHA[dataset]} if method == "fedlada" else {}
