@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from fedlada.experiment import Experiment
+from fedlada.recipes import hyper_parameters
 from fedlada.simulation import TrainingDiverged
 
 ROUNDS, SEEDS, VALIDATION = 30, (100, 101), 0.2
@@ -83,7 +84,8 @@ def score(task: tuple[str, dict[str, Any]]) -> float:
     """Mean validation accuracy over rounds and seeds; 0 for a run that diverged."""
     method, values = task
     torch.set_num_threads(1)
-    hyper = {name: value for name, value in values.items() if name != "lr"}
+    # All of them: what is left out would be filled in with the best of an earlier search.
+    hyper = {**hyper_parameters(method), **{name: value for name, value in values.items() if name != "lr"}}
     scores = []
     for seed in SEEDS:
         experiment = Experiment(

@@ -25,7 +25,7 @@ from fedlada.paper.scales import scale_of
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group
 from fedlada.paper.targets import TARGETS
-from fedlada.recipes import RECIPES
+from fedlada.recipes import RECIPES, hyper_parameters
 from fedlada.report.watch import LiveReport
 
 CPU = ["--scale", "smoke", "--device", "cpu"]
@@ -186,6 +186,17 @@ def test_the_full_scale_is_the_papers_setting():
     assert lenets == {"lenet-gelu", "lenet-smu"}
     sizes = {one.experiment.cohort_size for one in TARGETS["F4"].requests(full)}
     assert sizes == {5, 10, 20, 50}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
+def test_the_printed_values_do_not_depend_on_the_data_that_stand_in(scale):
+    """What suits the digits or Fashion-MNIST must not fill in what the paper leaves to a recipe's default."""
+    for method in RECIPES:
+        for paper in ("cifar10", "cifar100", "tinyimagenet"):
+            own = Setting.named(scale, preset="paper", seeds=(0,), data_dir="data").experiment(paper, method).resolved()
+            alpha = {"alpha": {"cifar10": 0.1}.get(paper, 0.05)} if method == "fedlada" else {}
+            decay = {"weight_decay": 0.01, "decoupled": True} if "v_init" in own.hyper else {"weight_decay": 0.001}
+            assert own.hyper == {**hyper_parameters(method), **decay, "clip_norm": 10.0, **alpha}, (method, paper)
 
 
 @pytest.mark.parametrize("method", RECIPES)

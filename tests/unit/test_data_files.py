@@ -252,6 +252,14 @@ def test_the_papers_data_sets_take_the_printed_values():
             assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
 
 
+def test_elsewhere_adaptive_methods_have_no_first_moment():
+    for dataset in ("mnist", "fashion-mnist", "folder", "npz", "docstrings", "digits"):
+        for method in RECIPES:
+            suited = preset(dataset, method)
+            assert suited["hyper"].get("beta1") == (0.0 if method in ("localadam", "fedlada") else None)
+            assert "decoupled" not in suited["hyper"]
+
+
 @pytest.mark.skipif(not DEBIAN.exists(), reason="Debian's dataset-fashion-mnist is not installed")
 def test_fashion_mnist_for_real():
     source = load_dataset("fashion-mnist", DEBIAN)

@@ -13,6 +13,7 @@ from fedlada.experiment import Experiment
 from fedlada.paper.choices import Values, values_of
 from fedlada.paper.published import DATASETS, NAMES, TITLES
 from fedlada.paper.scales import Accuracies, Scale, scale_of
+from fedlada.recipes import hyper_parameters
 from fedlada.validation import count, one_of
 
 
@@ -136,7 +137,8 @@ class Setting:
             method=method,
             dataset=dataset,
             data_dir=None if dataset == "digits" else self.data_dir,
-            hyper={**values.hyper, **(hyper or {})},
+            # All of them: what is left out would be filled in with what suits the data set that stands for the paper's.
+            hyper={**hyper_parameters(method), **values.hyper, **(hyper or {})},
             device=self.device,
             **fields,
         )
