@@ -33,14 +33,13 @@ NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 16, 300, 50
 SELECTION = Selection("validation_accuracy", "mean")
 Values = dict[str, Any]
 
-GRIDS: dict[str, Mapping[str, Sequence[Any]]] = {
+GRIDS: dict[str, Mapping[str | tuple[str, ...], Sequence[Any]]] = {
     "fedlada": {
         "lr": (0.003, 0.01, 0.02),
         "alpha": (0.05, 0.1, 0.2),
-        "weight_decay": (1e-3, 3e-3),
+        ("weight_decay", "decoupled"): ((1e-4, False), (1e-3, False), (1e-2, True), (1e-1, True)),
         "beta1": (0.0, 0.9),
         "v_init": (1e-4,),
-        "decoupled": (False,),
     },
     "fedcm": {"lr": (0.1, 0.2, 0.4), "alpha": (0.05, 0.1, 0.2), "weight_decay": (3e-4, 1e-3, 3e-3)},
     "fedadam": {
@@ -70,7 +69,11 @@ HALVES = ("scaffold",)
 def configurations(method: str) -> list[Values]:
     """The known ones, and as many others of the grid as are missing, the same ones every time."""
     grid, known = GRIDS[method], list(KNOWN[method])
-    every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    every = []
+    for values in itertools.product(*grid.values()):
+        every.append({})
+        for name, value in zip(grid, values, strict=True):  # several names together have a tuple of values
+            every[-1].update({name: value} if isinstance(name, str) else zip(name, value, strict=True))
     others = [values for values in every if values not in known]
     return known + random.Random(method).sample(others, NUM_CONFIGURATIONS - len(known))
 
