@@ -27,6 +27,8 @@ from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, in_words,
 from fedlada.cli import main as fedlada
 from fedlada.experiment import Experiment
 from fedlada.paper import choices
+from fedlada.paper.published import DATASETS
+from fedlada.recipes import hyper_parameters
 from fedlada.report.table import Table
 
 NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 16, 300, 50
@@ -51,29 +53,32 @@ GRIDS: dict[str, Mapping[str | tuple[str, ...], Sequence[Any]]] = {
     "fedavg": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
     "scaffold": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
 }
-KNOWN: dict[str, tuple[Values, ...]] = {
-    "fedlada": (
-        {"lr": 0.001, "alpha": 0.05, "weight_decay": 0.01, "beta1": 0.9, "v_init": 1e-8, "decoupled": True},
-        {"lr": 0.003, "alpha": 0.1, "weight_decay": 1e-3, "beta1": 0.0, "v_init": 1e-4, "decoupled": False},
-    ),
-    "fedcm": ({"lr": 0.1, "alpha": 0.1, "weight_decay": 1e-3}, {"lr": 0.4, "alpha": 0.05, "weight_decay": 1e-4}),
-    "fedadam": ({"lr": 0.1, "server_lr": 0.1, "tau": 1e-2, "weight_decay": 1e-3},),
-    "fedavg": ({"lr": 0.1, "weight_decay": 1e-3, "server_lr": 1.0},),
-    "scaffold": ({"lr": 0.1, "weight_decay": 1e-3, "server_lr": 1.0},),
+MAPPED: dict[str, Values] = {
+    "fedlada": {
+        "lr": 0.003,
+        "alpha": 0.1,
+        "weight_decay": 1e-3,
+        "decoupled": False,
+        "beta1": 0.0,
+        "v_init": 1e-4,
+    },
+    "fedcm": {"lr": 0.4, "alpha": 0.05, "weight_decay": 1e-4},
 }
-"""The printed configuration of CIFAR-100, then the best of its first map."""
+"""The best of the first map on CIFAR-100."""
 HALVES = ("scaffold",)
 """Its clients remember a vector each, and sixteen such checkpoints do not fit on every disk."""
 
 
-def configurations(method: str) -> list[Values]:
+def configurations(method: str, dataset: str) -> list[Values]:
     """The known ones, and as many others of the grid as are missing, the same ones every time."""
-    grid, known = GRIDS[method], list(KNOWN[method])
-    every = []
+    grid, every = GRIDS[method], []
     for values in itertools.product(*grid.values()):
         every.append({})
         for name, value in zip(grid, values, strict=True):  # several names together have a tuple of values
             every[-1].update({name: value} if isinstance(name, str) else zip(name, value, strict=True))
+    printed = choices.values_of("paper", dataset, dataset, method)
+    full = {"lr": printed.lr, **hyper_parameters(method), **printed.hyper}
+    known = [{name: full[name] for name in every[0]}, *([MAPPED[method]] if method in MAPPED else [])]
     others = [values for values in every if values not in known]
     return known + random.Random(method).sample(others, NUM_CONFIGURATIONS - len(known))
 
@@ -81,7 +86,7 @@ def configurations(method: str) -> list[Values]:
 def candidates(method: str, given: argparse.Namespace) -> list[Candidate]:
     """A method's configurations as runs on held-out data."""
     found = []
-    for values in configurations(method):
+    for values in configurations(method, given.dataset):
         experiment = Experiment(
             method=method,
             dataset=given.dataset,
@@ -132,7 +137,7 @@ def report(method: str, scored: Sequence[Scored]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=("tune", "final"))
-    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--dataset", required=True, choices=DATASETS)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--device", default="cuda")
@@ -152,6 +157,9 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     work = Work(jobs=given.jobs, budget=Budget(given.budget), quiet=True, only_show=given.stage == "final")
     for method in methods:
+        if work.budget.is_spent:
+            print("the time is over: the same command goes on", flush=True)
+            return
         scored = tune(method, given, work)
         (given.out / f"{method}.md").write_text(report(method, scored).to_markdown(), encoding="utf-8")
         best = scored[0].candidate.values

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from speed import Federation, seconds_a_round
 
-AT_A_TIME, ROUNDS = (1, 2, 3, 4), 60
+AT_A_TIME, ROUNDS, SECONDS = (1, 2, 3, 4), 60, 300
+"""Nobody waits longer than these seconds for another, who may have failed."""
 
 
 def work(number: int, gates: list[Any], found: Any) -> None:
@@ -29,11 +30,11 @@ def work(number: int, gates: list[Any], found: Any) -> None:
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
-    gates, found = [context.Barrier(max(AT_A_TIME)) for _ in AT_A_TIME], context.Queue()
+    gates, found = [context.Barrier(max(AT_A_TIME), timeout=SECONDS) for _ in AT_A_TIME], context.Queue()
     workers = [context.Process(target=work, args=(number, gates, found)) for number in range(max(AT_A_TIME))]
     for worker in workers:
         worker.start()
-    times = [found.get() for _ in range(sum(AT_A_TIME))]
+    times = [found.get(timeout=SECONDS) for _ in range(sum(AT_A_TIME))]
     for worker in workers:
         worker.join()
     for many in AT_A_TIME:

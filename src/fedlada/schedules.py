@@ -65,7 +65,7 @@ class WarmUp:
     num_rounds: int
 
     def __post_init__(self) -> None:
-        count("warmup", self.num_rounds)
+        count("num_rounds", self.num_rounds)
 
     def __call__(self, round: int) -> float:
         return self.schedule(round) * min(1.0, round / self.num_rounds)

@@ -12,7 +12,7 @@ from fedlada.data import IID, Dirichlet, LocalWork, Pathological
 from fedlada.experiment import Experiment
 from fedlada.local import TowardGlobalDirection
 from fedlada.method import FederatedMethod
-from fedlada.schedules import Constant, Cosine, Debiased, Exponential
+from fedlada.schedules import Constant, Cosine, Debiased, Exponential, WarmUp
 from fedlada.server import SGD
 
 
@@ -53,6 +53,7 @@ from fedlada.server import SGD
         (lambda: Debiased(Constant(0.1), 0.0), r"alpha must be in \(0, 1\], got 0.0"),
         (lambda: Experiment(method="fedavg", debias=True), "debias is for methods with an alpha, which fedavg has not"),
         (lambda: Experiment(warmup=-2), "warmup must be a whole number of at least 0, got -2"),
+        (lambda: WarmUp(Constant(0.1), 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: Cosine(0.1, 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: FederatedMethod(name="x", local=(1,), server=SGD()), "local must hold LocalTransforms, got 1"),
         (lambda: FederatedMethod(name="x", local=(), server="sgd"), "server must be a ServerOptimizer, got 'sgd'"),
