@@ -16,6 +16,7 @@ import fedlada
 from fedlada.data import Images, load_cifar, load_dataset, load_idx
 from fedlada.data.cifar import read_pickle
 from fedlada.data.images import channel_statistics
+from fedlada.paper.choices import values_of
 from fedlada.presets import preset
 from fedlada.recipes import RECIPES
 
@@ -241,15 +242,29 @@ def test_sources_need_a_folder():
             load_dataset("folder", ".", image_size=size)
 
 
-def test_the_papers_data_sets_take_the_printed_values():
+SEARCHED_ON_CIFAR100 = ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada")
+
+
+def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched():
     for dataset in ("cifar10", "cifar100", "tinyimagenet"):
         for method in RECIPES:
             suited = preset(dataset, method)
-            assert suited["hyper"]["clip_norm"] == 10.0
             adaptive = method in ("localadam", "fedlada")
-            assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
+            assert suited["hyper"]["clip_norm"] == 10.0
             assert suited["hyper"].get("decoupled", False) == adaptive
             assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
+            if dataset != "cifar100" or method not in SEARCHED_ON_CIFAR100:
+                assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
+                assert suited["lr"] == (0.001 if adaptive else 0.1)
+
+
+@pytest.mark.parametrize("method", SEARCHED_ON_CIFAR100)
+def test_a_run_on_cifar100_has_the_values_of_its_search(method):
+    tuned = values_of("tuned", "cifar100", "cifar100", method)
+    suited = preset("cifar100", method)
+    assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
+    printed = values_of("paper", "cifar100", "cifar100", method)
+    assert (suited["lr"] != printed.lr) == (method != "fedcm")  # FedCM's printed values won its search
 
 
 def test_elsewhere_adaptive_methods_have_no_first_moment():
