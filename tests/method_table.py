@@ -54,6 +54,7 @@ METHODS: dict[str, Row] = {
             {"v_start": "server"},
             {"bias_correction": True},
             {"bias_correction": True, "v_start": "server"},
+            {"bias_correction": True, "beta1": 0.0},
             {"second_moment": "reset"},
             {"maximum": False, "v_start": "server"},
             {"maximum": False, "second_moment": "reset", "bias_correction": True, "v_init": 1e-16},
@@ -66,7 +67,7 @@ METHODS: dict[str, Row] = {
         3,
         2,
         {**COMMON, **MOMENTS, "alpha": 0.3},
-        ({"v_start": "server"}, {"decoupled": True}, {"v_init": 1e-16, "alpha": 0.05}),
+        ({"v_start": "server"}, {"decoupled": True}, {"v_init": 1e-16, "alpha": 0.05}, {"beta1": 0.0}),
     ),
 }
 

@@ -125,3 +125,12 @@ def test_the_calls_change_nothing_that_they_are_given(name):
     after = [*copies(server, kept, local, upload), [grad.clone()]]
     for old, new in zip(before, after, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(old, new, strict=True))
+
+
+@pytest.mark.parametrize(("beta1", "vectors"), [(0.9, {"m", "v", "v_max"}), (0.0, {"v", "v_max"})])
+def test_without_a_first_moment_no_client_keeps_one(beta1, vectors):
+    method = METHODS["fedlada"].method(beta1=beta1)
+    server = method.init(torch.ones(4))
+    local = method.step(method.begin(server.broadcast, method.init_kept(server.params), lr=0.1), torch.randn(4))
+    (moments,) = [state for state in local.states if "v_max" in state]
+    assert set(moments) == vectors

@@ -22,7 +22,7 @@ class AMSGrad(LocalTransform):
     """
 
     beta1: float = 0.9
-    """Weight of the old first moment."""
+    """Weight of the old first moment; with 0 there is none, and no client keeps a vector for it."""
     beta2: float = 0.99
     """Weight of the old second moment."""
     v_init: float = 1e-8
@@ -55,7 +55,7 @@ class AMSGrad(LocalTransform):
 
     def begin(self, shared: Vectors, like: Tensor) -> Vectors:
         v_received = shared["v"] if self.second_moment == "averaged" else torch.full_like(like, self.v_init)
-        state = {"m": torch.zeros_like(like)}
+        state = {} if self.beta1 == 0 else {"m": torch.zeros_like(like)}
         state["v"] = torch.zeros_like(like) if self.v_start == "zero" else v_received
         # Without the maximum v_hat is not carried from step to step; it is kept for the upload alone.
         state["v_max"] = v_received
@@ -64,9 +64,10 @@ class AMSGrad(LocalTransform):
         return state
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
-        m = self.beta1 * local["m"] + (1 - self.beta1) * update
         v = self.beta2 * local["v"] + (1 - self.beta2) * update * update
-        state = {"m": m, "v": v}
+        state, m = {"v": v}, update
+        if self.beta1 != 0:
+            state["m"] = m = self.beta1 * local["m"] + (1 - self.beta1) * update
         if self.bias_correction:
             state["tau"] = tau = local["tau"] + 1
             m = m / (1 - self.beta1**tau)
