@@ -5,7 +5,7 @@
 
 Twelve configurations a method, the printed one and the best known before among them (on CIFAR-100 of the first map in
 `docs/results.md`, elsewhere of CIFAR-100), the others drawn from a grid; a tenth of the training data held out, seed 0.
-All go to round 100, the best two fifths of each method to round 300. The score is the mean validation accuracy over
+All go to round 100, the best two fifths to round 300. The score is the mean validation accuracy over
 rounds 50, 100, ..., 300, so that an early rise and a good end both count. The test set is looked at in `final` alone. A
 stage that was stopped goes on, from checkpoints that are at most three minutes old. On CIFAR-100 the two best methods
 had a second go: eight more configurations each, around the best of the first, which takes part again.
@@ -253,7 +253,8 @@ def main() -> None:
     if given.stage == "final":
         place = ("--datasets", given.dataset, "--data-dir", given.data_dir, "--device", given.device)
         kept = ("--cache", str(given.out / "runs"), "--discard-checkpoints", "--quiet", "--jobs", str(given.jobs))
-        out = ("--methods", given.methods, "--out", str(given.out / f"final-{asked[0]}"))
+        merged = () if given.merge is None else ("--merge", str(given.merge))
+        out = (*merged, "--methods", given.methods, "--out", str(given.out / f"final-{asked[0]}"))
         sys.argv = ["fedlada", "reproduce", *asked, "--scale", "full", "--preset", "tuned", *place, *kept, *out]
         fedlada()
 

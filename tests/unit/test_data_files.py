@@ -16,7 +16,7 @@ import fedlada
 from fedlada.data import Images, load_cifar, load_dataset, load_idx
 from fedlada.data.cifar import read_pickle
 from fedlada.data.images import channel_statistics
-from fedlada.paper.choices import values_of
+from fedlada.paper.choices import OURS, values_of
 from fedlada.presets import preset
 from fedlada.recipes import RECIPES
 
@@ -265,6 +265,15 @@ def test_a_run_on_cifar100_has_the_values_of_its_search(method):
     assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
     printed = values_of("paper", "cifar100", "cifar100", method)
     assert (suited["lr"] != printed.lr) == (method != "fedcm")  # FedCM's printed values won its search
+
+
+def test_what_was_not_searched_is_tuned_as_printed_and_a_new_search_goes_first(monkeypatch):
+    for dataset in ("cifar10", "cifar100", "tinyimagenet"):
+        for method in set(RECIPES) - set(SEARCHED_ON_CIFAR100):
+            assert values_of("tuned", dataset, dataset, method) == values_of("paper", dataset, dataset, method)
+    monkeypatch.setitem(OURS, ("cifar100", "fedlada"), (0.123, {"decoupled": True}))
+    new = values_of("tuned", "cifar100", "cifar100", "fedlada")
+    assert (new.lr, new.hyper["decoupled"]) == (0.123, True)
 
 
 def test_elsewhere_adaptive_methods_have_no_first_moment():

@@ -26,8 +26,8 @@ CHOICES = (
     "are the values of the authors' public simulator.",
     "There FedAdam and FedAdam(*) have L2 1e-3, as all methods on local SGD: two sentences of the paper disagree.",
     "Gradients are clipped at norm 10, as in the authors' simulator; the paper does not say so.",
-    "In each round v starts from zero and its maximum from the server's mean; the first maximum is 1e-8. "
-    "The server's Adam has tau 1e-2.",
+    "In each round v starts from zero and its maximum from the server's mean; in the preset paper the first maximum is "
+    "1e-8. The server's Adam has tau 1e-2.",
     "Every round has exactly S clients.",
     "In the preset paper the weight decay of LocalAdam and FedLADA acts behind AMSGrad (decoupled), in paper-l2 it is "
     "part of the gradient, before the moments; the paper does not say. That of all others is part of the gradient.",
@@ -79,16 +79,17 @@ class Values:
 def values_of(preset: str, paper_dataset: str, dataset: str, method: str) -> Values:
     """A preset's values for a method on a data set that is, or stands for, one of the paper's."""
     one_of("preset", preset, PRESETS)
+    printed = _printed(paper_dataset, method)
     if preset == "paper":
-        return _printed(paper_dataset, method)
-    with_l2 = _with_l2(_printed(paper_dataset, method))
+        return printed
+    with_l2 = _with_l2(printed)
     if preset == "paper-l2":
         return with_l2
-    if (dataset, method) in TUNED:
+    if (dataset, method) not in OURS and (dataset, method) in TUNED:
         found = TUNED[dataset, method]
         return Values(found["lr"], hyper=dict(found.get("hyper", {})))
-    lr, hyper = OURS.get((dataset, method), OURS_ELSEWHERE.get(method, (with_l2.lr, {})))
-    return Values(lr, hyper={**with_l2.hyper, **hyper})
+    ours = OURS.get((dataset, method), OURS_ELSEWHERE.get(method))
+    return printed if ours is None else Values(ours[0], hyper={**with_l2.hyper, **ours[1]})
 
 
 def _printed(paper_dataset: str, method: str) -> Values:
@@ -100,7 +101,7 @@ def _printed(paper_dataset: str, method: str) -> Values:
 
 
 def _with_l2(values: Values) -> Values:
-    """The same decay before the moments; ours were searched so."""
+    """The same decay before the moments; ours were searched so, where they do not say otherwise."""
     # Said, not left out: what is left out is filled in by the data set, and that is as in the preset paper.
     return replace(values, hyper={**values.hyper, **({"decoupled": False} if "decoupled" in values.hyper else {})})
 
@@ -118,7 +119,6 @@ OURS: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {
 """For the quick scale: the best of 26 a method, on held-out training data (`benchmarks/results/sweep2_quick_*.md`)."""
 
 OURS_ELSEWHERE: dict[str, tuple[float, dict[str, Any]]] = {
-    "localadam": (1e-3, {"weight_decay": 1e-3}),
     "fedlada": (1e-2, {"weight_decay": 1e-3, "v_init": 1e-4}),
 }
-"""Where nothing was searched: a weaker L2 and a higher floor of the second moment, which helped in trials on CIFAR."""
+"""Where nothing was searched: a weaker L2 and a higher floor of second moments, which helped in trials on CIFAR-10."""
