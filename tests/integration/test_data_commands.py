@@ -71,7 +71,8 @@ def test_the_papers_data_sets_train(official, name, tmp_path):
     )  # fmt: skip
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert (config["augment"], config["concentration"]) == ("authors", 0.6)
-    assert config["hyper"]["alpha"] == (0.1 if name == "cifar10" else 0.05)
+    assert config["hyper"]["alpha"] == (0.05 if name == "tinyimagenet" else 0.1)  # printed, but searched on CIFAR-100
+    assert config["hyper"]["beta1"] == (0.0 if name == "cifar100" else 0.9)
     first, last = rows(tmp_path / "r")
     assert "full_train_accuracy" not in first
     assert 0 <= last["full_train_accuracy"] <= 1
