@@ -23,6 +23,8 @@ from types import SimpleNamespace
 
 from federation import Federation, wait_until
 
+from fedlada.recipes import RECIPES
+
 LIMIT = 1800.0
 
 
@@ -60,7 +62,7 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--method", default="fedlada")
+    parser.add_argument("--method", default="fedlada", choices=sorted(RECIPES))
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--cohort-size", type=int, help="nodes per round (all but one)")
     parser.add_argument("--rounds", type=int, default=8)
@@ -73,7 +75,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where keys and logs go; a new temporary folder by default")
     parser.add_argument("--out", type=Path, help="the run's folder")
     parser.add_argument("--insecure", action="store_true", help="without TLS and keys")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for name in ("nodes", "rounds", "cohort_size"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    if arguments.kill is not None and not 0 <= arguments.kill < arguments.nodes:
+        parser.error(f"--kill names one of the clients 0 to {arguments.nodes - 1}, got {arguments.kill}")
+    if arguments.out is not None and arguments.out.is_file():
+        parser.error(f"--out is a folder, and {arguments.out} is a file")
+    return arguments
 
 
 def train(federation: Federation, config: dict, kill: int | None) -> int:

@@ -283,7 +283,30 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     names = {"model": mlp(10), "x": x, "y": y, "x_test": x_test, "y_test": y_test}
     exec(code.replace("rounds=100", "rounds=2"), names)
     assert len(names["result"].history) == 2
-    assert len(rows(tmp_path / "runs" / "first")) == 2
+    assert len(rows(tmp_path / "runs" / "python")) == 2
+
+
+def test_a_run_goes_on_where_its_data_lie_now_and_not_backwards(tmp_path):
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "here.npz", x=random.standard_normal((60, 5)), y=np.arange(60) % 3)
+    few = ("--num-clients", 4, "--cohort-size", 2, "--rounds", 1)
+    fedlada(
+        "run",
+        "--method",
+        "FedLADA",
+        "--dataset",
+        "npz",
+        "--data-dir",
+        tmp_path / "here.npz",
+        *few,
+        "--out",
+        tmp_path / "r",
+    )
+    (tmp_path / "here.npz").rename(tmp_path / "there.npz")
+    fedlada("resume", tmp_path / "r", "--rounds", 2, code=2)
+    fedlada("resume", tmp_path / "r", "--rounds", 2, "--data-dir", tmp_path / "there.npz")
+    assert len(rows(tmp_path / "r")) == 2
+    assert "-1 is not in the range" in fedlada("resume", tmp_path / "r", "--rounds", -1, code=2).stderr
 
 
 @pytest.mark.parametrize(

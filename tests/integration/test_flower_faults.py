@@ -457,3 +457,8 @@ def test_a_node_checks_what_it_is_asked(tmp_path):
     assert [done.status for done in seen] == ["refused", "refused"]
     assert "and this node is client" in seen[0].reason
     assert "holds a NaN or an infinity" in seen[1].reason
+
+
+def test_more_answers_than_a_cohort_has_clients_are_refused():
+    with pytest.raises(ValueError, match="minimum=4 answers cannot come from 3 clients a round"):
+        strategy_of(recipes.fedavg(), cohort_size=3, replies=Replies(minimum=4))

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from command_line import rows
+from command_line import fedlada, rows
 from fedlada.campaign.identity import digest
 from fedlada.campaign.run import Shard, Work, carry_out
 from fedlada.campaign.store import RunStore
@@ -420,3 +420,9 @@ def test_wrong_usage_is_one_sentence(arguments, sentence, command, tmp_path, mon
     assert re.search(sentence, errors)
     assert errors.count("\n") == 1
     assert not (tmp_path / "runs").exists() or "nowhere" in sentence
+
+
+def test_a_data_dir_that_is_not_there_is_refused(tmp_path):
+    done = fedlada("reproduce", "T6", "--data-dir", tmp_path / "nowhere", "--out", tmp_path / "t6", code=2)
+    assert "nowhere: --data-dir says where the data lie" in done.stderr
+    assert not (tmp_path / "t6").exists()

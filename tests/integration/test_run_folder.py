@@ -103,7 +103,7 @@ def test_lost_metrics_are_noticed(six_rounds, tmp_path):
 def test_another_run_is_not_overwritten(six_rounds):
     before = rows(six_rounds)
     done = fedlada("run", "--method", "fedavg", *QUICK, "--rounds", 6, "--out", six_rounds, code=2)
-    assert "holds another run (correction is 1.0 there and None here)" in done.stderr
+    assert "holds another run (method is 'scaffold' there and 'fedavg' here)" in done.stderr
     assert rows(six_rounds) == before
 
 
@@ -205,13 +205,16 @@ def test_python_runs_resume_too(name, tmp_path):
 
 def test_python_runs_refuse_another_run(tmp_path):
     simulate(tmp_path, 2)
-    for changes, word in ({"seed": 3}, "seed"), ({"lr": 0.1}, "schedule"), ({"method": recipes.fedavg()}, "local"):
+    for changes, word in ({"seed": 3}, "seed"), ({"lr": 0.1}, "schedule"), ({"method": recipes.fedavg()}, "method"):
         with pytest.raises(ValueError, match=f"holds another run \\({word} is"):
             simulate(tmp_path, 3, **changes)
     with pytest.raises(ValueError, match="give load_run the model"):
         library.load_run(tmp_path)
     done = fedlada("resume", tmp_path, code=2)
     assert "was made from Python: call simulate with the same arguments" in done.stderr
+    done = fedlada("run", "--out", tmp_path, code=2)
+    assert done.stderr.count("\n") == 1
+    assert "was made from Python: take another folder" in done.stderr
 
 
 def test_a_schedule_is_known_by_its_values_not_by_its_place_in_memory(tmp_path):
@@ -324,9 +327,23 @@ def test_metrics_are_kept_when_no_checkpoint_is_left(tmp_path, capsys):
     for path in (tmp_path / "checkpoints").iterdir():
         path.unlink()
     simulate(tmp_path, 6)
-    assert "has no whole checkpoint: the run starts again; its 6 lines are in" in capsys.readouterr().err
+    said = "has no whole checkpoint: the run starts again; the metrics as they were are in"
+    assert said in capsys.readouterr().err
     kept = [json.loads(line) for line in (tmp_path / "metrics.old.jsonl").read_text().splitlines()]
     assert [row["train_loss"] for row in kept] == [row["train_loss"] for row in lines]
+
+
+def test_a_damaged_line_of_metrics_loses_none_of_the_others(tmp_path, capsys):
+    whole = simulate(tmp_path / "whole", 6)
+    simulate(tmp_path, 6)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    for number in (1, 2):
+        damaged = "\n".join([*lines[:number], "{", *lines[number + 1 :]]) + "\n"
+        (tmp_path / "metrics.jsonl").write_text(damaged)
+        assert same_bits(simulate(tmp_path, 6).server, whole.server)
+        assert "too few whole lines of metrics" in capsys.readouterr().err
+        old = tmp_path / ("metrics.old.jsonl" if number == 1 else "metrics.old-2.jsonl")
+        assert old.read_text() == damaged
 
 
 def test_bytes_that_are_no_text_are_damage_like_any_other(six_rounds, tmp_path):

@@ -42,6 +42,8 @@ class NearestChoice(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """One of the choices, or one sentence."""
+        if str(value).lower() in self.choices:  # FedLADA is fedlada
+            return str(value).lower()
         if value not in self.choices:
             self.fail(f"{value!r} is not known{nearest(str(value), list(self.choices))}", param, ctx)
         return str(value)

@@ -120,6 +120,8 @@ def _setting(target: Target, flags: dict[str, Any]) -> Setting:
     silent = flags["quiet"] or flags["as_json"]
     if flags["methods"] and not target.methods:
         raise ValueError(f"{target.name} compares no methods: leave --methods out")
+    if flags["data_dir"] is not None and not Path(flags["data_dir"]).exists():
+        raise ValueError(f"there is no folder {flags['data_dir']}: --data-dir says where the data lie")
     return Setting.named(
         flags["scale"],
         preset=flags["preset"],

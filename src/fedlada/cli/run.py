@@ -45,15 +45,20 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
+    if (folder / "config.json").is_file() and "dataset" not in read_config(folder):
+        raise ValueError(f"{folder} was made from Python: take another folder")
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--rounds", type=int, help="Go on to this round, if it is more than the run was to have.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help="Go on to this round, if it is more than the run was to have."
+)
+@click.option("--data-dir", help="Where the data lie now.")
 @quiet_flag
 @json_flag
-def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool) -> None:
+def resume(folder: Path, rounds: int | None, data_dir: str | None, quiet: bool, as_json: bool) -> None:
     """Go on with a run that was stopped or killed, to exactly the result it would have had.
 
     \b
@@ -67,6 +72,8 @@ def resume(folder: Path, rounds: int | None, quiet: bool, as_json: bool) -> None
     experiment = Experiment.from_json(config)
     if rounds is not None:
         experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
+    if data_dir is not None:
+        experiment = replace(experiment, data_dir=data_dir)
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from fedlada.api import Model, resolve_cohorts, resolve_device, resolve_messages, resolve_method, resolve_model
-from fedlada.cohorts import Cohorts
+from fedlada.cohorts import Cohorts, FixedSize
 from fedlada.data.batches import LocalWork
 from fedlada.data.samples import as_samples
 from fedlada.evaluation import Loss, Metric
@@ -99,6 +99,9 @@ class MethodStrategy(Strategy):
         self.test = None if test is None else as_samples(test, self.device, numbers)
         self.engine: GridEngine | None = None
         self.cohorts.check(num_clients)
+        minimum = self.replies.minimum
+        if isinstance(self.cohorts, FixedSize) and minimum > self.cohorts.size:
+            raise ValueError(f"minimum={minimum} answers cannot come from {self.cohorts.size} clients a round")
 
     def run(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -154,10 +155,11 @@ class RunFolder(Observer):
 
     def _resume(self, simulation: Simulation) -> None:
         rows = read_rows(self.metrics_path)
-        damaged = False
+        damaged = lines_missing = False
         for round in self.checkpoints.rounds():
             try:
                 if len(rows) < round:
+                    lines_missing = True
                     raise DamagedCheckpoint(f"{self.metrics_path} has no line for round {len(rows) + 1}")
                 fresh = simulation.exchange.init_kept(simulation.server.params)
                 state = self.checkpoints.load(round, simulation.server, fresh)
@@ -169,10 +171,12 @@ class RunFolder(Observer):
             simulation.history = History(rows[:round])
             break
         self.resumed_at = simulation.round
-        if simulation.round == 0 and (damaged or len(rows) >= self.checkpoint_every):
-            old = self.path / "metrics.old.jsonl"
-            write_rows(old, rows)
-            self.warn(f"{self.path} has no whole checkpoint: the run starts again; its {len(rows)} lines are in {old}")
+        starts_again = simulation.round == 0 and (damaged or len(rows) >= self.checkpoint_every)
+        if (starts_again or lines_missing) and self.metrics_path.exists():
+            kept = f"the metrics as they were are in {self._put_metrics_aside()}"
+            why = "too few whole lines of metrics" if lines_missing else "no whole checkpoint"
+            goes_on = "the run starts again" if starts_again else f"it goes on from round {simulation.round}"
+            self.warn(f"{self.path} has {why}: {goes_on}; {kept}")
         self.checkpoints.forget_after(simulation.round)
         for left_behind in self.path.glob(".*.part"):
             left_behind.unlink()
@@ -184,6 +188,12 @@ class RunFolder(Observer):
         # A best round after the checkpoint will be met again too, so only the value before it counts here.
         self._best_accuracy = simulation.history.best() or -math.inf
         self._new_best = None
+
+    def _put_metrics_aside(self) -> Path:
+        """Keep the file as it is, under a name that is free: lines behind a damaged one may be whole."""
+        names = ("metrics.old.jsonl", *(f"metrics.old-{number}.jsonl" for number in range(2, 10_000)))
+        old = next(self.path / name for name in names if not (self.path / name).exists())
+        return Path(shutil.copy2(self.metrics_path, old))
 
 
 FREE_TO_CHANGE = {
@@ -218,7 +228,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     """Where two configurations differ, in words; empty where they do not."""
-    for name in sorted(set(stored) | set(config)):
+    # What says most comes first: another method has other hyper-parameters too.
+    for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
         there, here = stored.get(name), config.get(name)
         if there == here or name in FREE_TO_CHANGE:
             continue
