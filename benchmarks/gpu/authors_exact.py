@@ -5,7 +5,7 @@
 What would differ by chance is taken away: random images are not augmented, a client's data are one batch, every client
 takes part in every round, and fedlada begins at their first weights. Their model is torchvision's ResNet-18 with
 GroupNorm, ours our own. Standard output has one line a round: the distance of the two models over the length of
-theirs' last move. `authors_accuracy.py` compares what is left out here. Runs on a CPU, in about a minute.
+theirs' last move. `authors_accuracy.py` compares what is left out here. Runs on a CPU, in a few minutes.
 """
 
 from __future__ import annotations

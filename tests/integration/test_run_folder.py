@@ -344,6 +344,10 @@ def test_a_damaged_line_of_metrics_loses_none_of_the_others(tmp_path, capsys):
         assert "too few whole lines of metrics" in capsys.readouterr().err
         old = tmp_path / ("metrics.old.jsonl" if number == 1 else "metrics.old-2.jsonl")
         assert old.read_text() == damaged
+    (tmp_path / "metrics.jsonl").unlink()
+    assert same_bits(simulate(tmp_path, 6).server, whole.server)
+    assert capsys.readouterr().err.endswith("too few whole lines of metrics: the run starts again\n")
+    assert len(list(tmp_path.glob("metrics.old*"))) == 2
 
 
 def test_bytes_that_are_no_text_are_damage_like_any_other(six_rounds, tmp_path):

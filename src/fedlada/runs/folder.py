@@ -172,11 +172,10 @@ class RunFolder(Observer):
             break
         self.resumed_at = simulation.round
         starts_again = simulation.round == 0 and (damaged or len(rows) >= self.checkpoint_every)
-        if (starts_again or lines_missing) and self.metrics_path.exists():
-            kept = f"the metrics as they were are in {self._put_metrics_aside()}"
+        if starts_again or lines_missing:
             why = "too few whole lines of metrics" if lines_missing else "no whole checkpoint"
             goes_on = "the run starts again" if starts_again else f"it goes on from round {simulation.round}"
-            self.warn(f"{self.path} has {why}: {goes_on}; {kept}")
+            self.warn(f"{self.path} has {why}: {goes_on}{self._put_metrics_aside()}")
         self.checkpoints.forget_after(simulation.round)
         for left_behind in self.path.glob(".*.part"):
             left_behind.unlink()
@@ -189,11 +188,14 @@ class RunFolder(Observer):
         self._best_accuracy = simulation.history.best() or -math.inf
         self._new_best = None
 
-    def _put_metrics_aside(self) -> Path:
+    def _put_metrics_aside(self) -> str:
         """Keep the file as it is, under a name that is free: lines behind a damaged one may be whole."""
+        if not self.metrics_path.exists():
+            return ""
         names = ("metrics.old.jsonl", *(f"metrics.old-{number}.jsonl" for number in range(2, 10_000)))
         old = next(self.path / name for name in names if not (self.path / name).exists())
-        return Path(shutil.copy2(self.metrics_path, old))
+        shutil.copy2(self.metrics_path, old)
+        return f"; the metrics as they were are in {old}"
 
 
 FREE_TO_CHANGE = {
