@@ -207,7 +207,9 @@ def tune(method: str, given: argparse.Namespace, work: Work) -> list[Scored]:
     second = SECOND.get((given.dataset, method)) or neighbours(method, best)
     if not (new := [values for values in second if values not in first]):
         return scored
-    return best_first([*search(method, [best, *new], given, work), *scored[1:]])
+    # The best of the first takes part at the second's first stage alone if it is not among the best there.
+    again, *others = sorted(search(method, [best, *new], given, work), key=lambda one: one.candidate.values != best)
+    return best_first([max(again, scored[0], key=lambda one: one.rounds), *others, *scored[1:]])
 
 
 def neighbours(method: str, values: Values) -> list[Values]:

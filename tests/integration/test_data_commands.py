@@ -71,8 +71,9 @@ def test_the_papers_data_sets_train(official, name, tmp_path):
     )  # fmt: skip
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert (config["augment"], config["concentration"]) == ("authors", 0.6)
-    assert config["hyper"]["alpha"] == (0.05 if name == "tinyimagenet" else 0.1)  # printed, but searched on CIFAR-100
-    assert config["hyper"]["beta1"] == (0.0 if name == "cifar100" else 0.9)
+    # Searched on the first two, printed on the third.
+    assert config["hyper"]["alpha"] == {"cifar10": 0.2, "cifar100": 0.1, "tinyimagenet": 0.05}[name]
+    assert config["hyper"]["beta1"] == (0.9 if name == "tinyimagenet" else 0.0)
     first, last = rows(tmp_path / "r")
     assert "full_train_accuracy" not in first
     assert 0 <= last["full_train_accuracy"] <= 1

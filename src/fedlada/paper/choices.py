@@ -88,7 +88,7 @@ def values_of(preset: str, paper_dataset: str, dataset: str, method: str) -> Val
     if (dataset, method) not in OURS and (dataset, method) in TUNED:
         found = TUNED[dataset, method]
         return Values(found["lr"], hyper=dict(found.get("hyper", {})))
-    ours = OURS.get((dataset, method), OURS_ELSEWHERE.get(method))
+    ours = OURS.get((dataset, method))
     return printed if ours is None else Values(ours[0], hyper={**with_l2.hyper, **ours[1]})
 
 
@@ -117,8 +117,3 @@ OURS: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {
     ("fashion-mnist", "fedlada"): (5e-3, {"weight_decay": 0.0, "v_init": 1e-6, "alpha": 0.3, "beta1": 0.0}),
 }
 """For the quick scale: the best of 26 a method, on held-out training data (`benchmarks/results/sweep2_quick_*.md`)."""
-
-OURS_ELSEWHERE: dict[str, tuple[float, dict[str, Any]]] = {
-    "fedlada": (1e-2, {"weight_decay": 1e-3, "v_init": 1e-4}),
-}
-"""Where nothing was searched: a weaker L2 and a higher floor of second moments, which helped in trials on CIFAR-10."""
