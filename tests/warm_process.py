@@ -8,6 +8,7 @@ everything and started nothing: no thread is lost by the fork.
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import sys
@@ -17,6 +18,9 @@ import sklearn.datasets  # noqa: F401  (imported before the fork)
 import torch
 
 import fedlada.cli
+
+for place, _ in fedlada.cli.COMMANDS.values():
+    importlib.import_module(place.partition(":")[0])
 
 
 def run(request: dict) -> None:

@@ -6,19 +6,23 @@ result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.r
 result.model, result.history, result.plot()
 """
 
-from fedlada import cohorts, data, engines, local, models, recipes, schedules, server, trackers
-from fedlada.api import load_run, simulate
-from fedlada.cohorts import Unreliable
-from fedlada.evaluation import evaluate
-from fedlada.history import History, Result
-from fedlada.local import LocalTransform
-from fedlada.method import FederatedMethod, average
-from fedlada.observers import Observer
-from fedlada.plan import Plan
-from fedlada.server import ServerOptimizer
-from fedlada.simulation import Simulation, TrainingDiverged
-from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
-from fedlada.torch_optimizer import LocalOptimizer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedlada import cohorts, data, engines, local, models, recipes, schedules, server, trackers
+    from fedlada.api import load_run, simulate
+    from fedlada.cohorts import Unreliable
+    from fedlada.evaluation import evaluate
+    from fedlada.history import History, Result
+    from fedlada.local import LocalTransform
+    from fedlada.method import FederatedMethod, average
+    from fedlada.observers import Observer
+    from fedlada.plan import Plan
+    from fedlada.server import ServerOptimizer
+    from fedlada.simulation import Simulation, TrainingDiverged
+    from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
+    from fedlada.torch_optimizer import LocalOptimizer
 
 __version__ = "0.1.0"
 
@@ -56,3 +60,37 @@ __all__ = [
     "simulate",
     "trackers",
 ]
+
+_HOMES = {
+    "api": ("load_run", "simulate"),
+    "cohorts": ("Unreliable",),
+    "evaluation": ("evaluate",),
+    "history": ("History", "Result"),
+    "local": ("LocalTransform",),
+    "method": ("FederatedMethod", "average"),
+    "observers": ("Observer",),
+    "plan": ("Plan",),
+    "server": ("ServerOptimizer",),
+    "simulation": ("Simulation", "TrainingDiverged"),
+    "state": ("Broadcast", "Kept", "Local", "Round", "Run", "Server", "Step", "Upload"),
+    "torch_optimizer": ("LocalOptimizer",),
+}
+"""Where the names are that are no modules."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and with it torch: the command line answers simple questions without waiting for it."""
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = found = getattr(import_module(f"fedlada.{home}"), name)
+            return found
+    try:
+        return import_module(f"fedlada.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"fedlada.{name}":
+            raise
+        raise AttributeError(f"fedlada has no {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

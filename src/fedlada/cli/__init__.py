@@ -7,19 +7,55 @@ import sys
 import click
 
 from fedlada import __version__
-from fedlada.cli.compare import compare
-from fedlada.cli.completion import completion
-from fedlada.cli.evaluate import evaluate
-from fedlada.cli.flags import NearestGroup
-from fedlada.cli.pack import pack
-from fedlada.cli.report import report, watch
-from fedlada.cli.reproduce import reproduce
-from fedlada.cli.run import resume, run
-from fedlada.cli.show import data, methods
-from fedlada.cli.sweep import sweep_command
+from fedlada.cli.groups import LazyGroup
+
+COMMANDS = {
+    "run": ("fedlada.cli.run:run", "Run one method on one data set."),
+    "resume": (
+        "fedlada.cli.run:resume",
+        "Go on with a run that was stopped or killed, to exactly the result it would have had.",
+    ),
+    "compare": (
+        "fedlada.cli.compare:compare",
+        "Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.",
+    ),
+    "sweep": (
+        "fedlada.cli.sweep:sweep_command",
+        "Try every combination of values and sort them by how well they do on held-out training data.",
+    ),
+    "reproduce": (
+        "fedlada.cli.reproduce:reproduce",
+        "Reproduce tables and figures of the paper: T1 to T8, F1 to F8, theory, or all.",
+    ),
+    "pack": ("fedlada.cli.pack:pack", "Keep the runs of reproductions and sweeps in one small file."),
+    "evaluate": (
+        "fedlada.cli.evaluate:evaluate",
+        "Measure a stored run's model: test set, each class, each client's own data.",
+    ),
+    "report": (
+        "fedlada.cli.report:report",
+        "Make one page of runs, comparisons or reproductions, to look at in a browser.",
+    ),
+    "watch": (
+        "fedlada.cli.report:watch",
+        "Show the page of a run, or of a folder of runs, while they go on; Ctrl-C ends it.",
+    ),
+    "methods": (
+        "fedlada.cli.show:methods",
+        "List the methods: their parts, hyper-parameters and how many vectors travel.",
+    ),
+    "data": ("fedlada.cli.show:data", "Get data sets and look at them."),
+    "completion": (
+        "fedlada.cli.completion:completion",
+        "Print the script that completes commands and flags in your shell.",
+    ),
+}
+"""Where the commands are, and the first lines of what they say of themselves."""
 
 
-@click.group(cls=NearestGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=LazyGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
 @click.version_option(__version__, message="fedlada %(version)s")
 def fedlada() -> None:
     """FedLADA and the federated methods it is compared with.
@@ -30,23 +66,6 @@ def fedlada() -> None:
     and the same beside other methods:
       fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9
     """
-
-
-for command in (
-    run,
-    resume,
-    compare,
-    sweep_command,
-    reproduce,
-    pack,
-    evaluate,
-    report,
-    watch,
-    methods,
-    data,
-    completion,
-):
-    fedlada.add_command(command)
 
 
 def main() -> None:

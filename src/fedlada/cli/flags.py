@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Callable
@@ -12,29 +11,13 @@ from typing import Any
 
 import click
 
+from fedlada.cli.groups import nearest
 from fedlada.experiment import Experiment
 from fedlada.presets import SETTINGS
 from fedlada.recipes import HYPER_PARAMETERS, RECIPES, hyper_parameters
 
 Command = Callable[..., Any]
 OFF = "none"
-
-
-def nearest(word: str, choices: list[str]) -> str:
-    """The end of a sentence: "; did you mean ...?" where something is close."""
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
-
-
-class NearestGroup(click.Group):
-    """Answers a wrong command with the nearest right one."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command, or one sentence."""
-        name = args[0] if args else ""
-        if args and not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 class NearestChoice(click.Choice[str]):

@@ -15,7 +15,8 @@ from fedlada.campaign.run import Budget, Work, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.write import announce, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
-from fedlada.cli.flags import NearestChoice, Words, nearest
+from fedlada.cli.flags import NearestChoice, Words
+from fedlada.cli.groups import nearest
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.published import DATASETS, NAMES

@@ -10,7 +10,8 @@ import click
 import numpy as np
 
 from fedlada.cli.bars import Bars
-from fedlada.cli.flags import NearestChoice, NearestGroup, build_experiment, experiment_flags
+from fedlada.cli.flags import NearestChoice, build_experiment, experiment_flags
+from fedlada.cli.groups import NearestGroup
 from fedlada.cli.output import print_table
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official

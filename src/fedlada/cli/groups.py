@@ -1,0 +1,52 @@
+"""Groups of commands. Nothing here needs torch, which takes seconds to import."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """The end of a sentence: "; did you mean ...?" where something is close."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
+
+
+class NearestGroup(click.Group):
+    """Answers a wrong command with the nearest right one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command, or one sentence."""
+        name = args[0] if args else ""
+        if args and not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(NearestGroup):
+    """Imports a command's module when the command is called, not to list it."""
+
+    def __init__(self, *arguments: Any, places: dict[str, tuple[str, str]], **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.places = places
+        """Of each command its "module:name" and the line that a list of commands has of it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order of their names."""
+        return sorted(self.places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, with all that it needs."""
+        if cmd_name not in self.places:
+            return None
+        module, _, name = self.places[cmd_name][0].partition(":")
+        found: click.Command = getattr(import_module(module), name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.places[name][1]) for name in self.list_commands(ctx)])
