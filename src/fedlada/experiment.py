@@ -27,7 +27,7 @@ from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
 from fedlada.recipes import RECIPES, hyper_parameters
 from fedlada.schedules import Debiased, Schedule, WarmUp, as_schedule
-from fedlada.validation import count, field_types, one_of, probability
+from fedlada.validation import count, field_types, nearest, one_of, probability
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
@@ -50,7 +50,7 @@ class Experiment:
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyper-parameters; those left out are the preset's or the recipe's."""
     dataset: str = _flag("digits", "the data set", tuple(DATASETS))
-    data_dir: str | None = _flag(None, "the folder in which the data set lies; for npz the file")
+    data_dir: str | None = _flag(None, "where the data set lies; if not given, in data; for npz the file")
     augment: str | None = _flag(
         None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
     )
@@ -278,9 +278,9 @@ class Experiment:
             raise ValueError(
                 f"the configuration was written by fedlada {version}, which is newer than this one: upgrade"
             )
-        unknown = sorted(set(stored) - {one.name for one in fields(cls)})
-        if unknown:
-            raise ValueError(f"the configuration has an unknown field {unknown[0]!r}")
+        known = [one.name for one in fields(cls)]
+        if unknown := sorted(set(stored) - set(known)):
+            raise ValueError(f"the configuration has an unknown field {unknown[0]!r}{nearest(unknown[0], known)}")
         return cls(**{**stored, **changes})
 
     @classmethod
@@ -294,4 +294,7 @@ class Experiment:
             raise ValueError(f"the configuration {path} cannot be read: {error}") from None
         if not isinstance(values, dict):
             raise ValueError(f"the configuration {path} is not a JSON object")
-        return cls.from_json(values, **changes)
+        try:
+            return cls.from_json(values, **changes)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None

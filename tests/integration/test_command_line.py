@@ -51,6 +51,32 @@ def test_run_writes_its_folder(finished):
     assert json.loads((folder / "config.json").read_text())["hyper"]["alpha"] > 0
 
 
+def test_the_first_lines_say_what_a_run_has(finished, tmp_path):
+    _, done = finished
+    first, second = done.stderr.splitlines()[:2]
+    assert first.startswith("fedlada on digits (mlp): 5 rounds of 2 of 8 clients, seed 0, in ")
+    assert second == "fedlada: lr 0.005, lr_decay 0.998, alpha 0.5, beta1 0; else as in fedlada methods"
+    done = fedlada("run", *QUICK, "--rounds", 1, "--alpha", 0.1, "--beta1", 0.9, "--clip-norm", 3, "--out", tmp_path)
+    assert "fedlada: lr 0.005, lr_decay 0.998, clip_norm 3; else" in done.stderr  # alpha and beta1 are the recipe's own
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"lrr": 0.1}, "the configuration has an unknown field 'lrr'; did you mean 'lr'?"),
+        ({"hyper": {"alfa": 0.1}}, "fedlada has no hyper-parameter 'alfa'; it has alpha, beta1,"),
+        ({"rounds": "many"}, "rounds"),
+    ],
+)
+def test_a_wrong_configuration_is_one_sentence_that_names_the_file(values, sentence, tmp_path):
+    config = tmp_path / "mine.json"
+    config.write_text(json.dumps(values))
+    errors = fedlada("run", "--config", config, "--out", tmp_path / "r", code=2).stderr
+    assert errors.startswith(f"fedlada: {config}: {sentence}")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_stored_configuration_runs_again_to_the_same_bits(finished, tmp_path):
     folder, _ = finished
     fedlada("run", "--config", folder / "config.json", "--out", tmp_path / "again", "--quiet")
@@ -201,7 +227,12 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--dataset", "docstrings", "--cohort-size", "9999"], "cohort_size is 9999, but there are only"),
         (["run", "--partition", "natural"], "digits does not say which client a sample belongs to"),
         (["run", "--dataset", "folder", "--data-dir", ".", "--image-size", "0"], "image_size must be a whole number"),
-        (["compare", "--dataset", "cifar10"], "cifar10 must be read from files: say where they lie with --data-dir"),
+        (["run", "--dataset", "folder"], "folder must be read from files: say where they lie with --data-dir"),
+        (
+            ["compare", "--dataset", "cifar10"],
+            "there is no folder data/cifar-10-batches-py: fedlada data fetch cifar10 --data-dir data brings the",
+        ),
+        (["run", "--dataset", "mnist"], "there is no train-images-idx3-ubyte.gz in data/mnist: put the four official"),
         (
             ["compare", "--dataset", "cifar10", "--data-dir", "nowhere"],
             "there is no folder nowhere/cifar-10-batches-py",

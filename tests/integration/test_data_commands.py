@@ -62,6 +62,12 @@ def picture(path):
     Image.fromarray(RANDOM.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
 
 
+def test_published_data_are_looked_for_where_they_are_fetched_to(official, tmp_path):
+    (tmp_path / "data").symlink_to(official)
+    fedlada("run", "--dataset", "cifar100", "--model", "lenet-gelu", *SMALL, "--out", "r", cwd=tmp_path)
+    assert len(rows(tmp_path / "r")) == 2
+
+
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "tinyimagenet"])
 def test_the_papers_data_sets_train(official, name, tmp_path):
     model = "resnet18-gn" if name == "cifar10" else "lenet-gelu"

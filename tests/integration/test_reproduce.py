@@ -400,7 +400,7 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T6", "--datasets", "cifr10"], "'cifr10' is not known; did you mean 'cifar10'"),
         (["reproduce", "T6,T4", "--methods", "fedavg"], "T4 compares no methods: leave --methods out"),
         (["reproduce", "F1", "--methods", "fedcm"], "methods must have one of fedavg, fedadam, localadam here"),
-        (["reproduce", "T6", "--scale", "full"], "cifar10 must be read from files: say where they lie with --data-dir"),
+        (["reproduce", "T6", "--scale", "full"], "there is no folder data/cifar-10-batches-py: fedlada data fetch"),
         (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
         (["sweep", "--set", "alfa=1"], "there is no field or hyper-parameter 'alfa'; did you mean 'alpha'"),
         (["sweep", "--set", "alpha"], "--set must be written like alpha=0.05,0.1, got 'alpha'"),

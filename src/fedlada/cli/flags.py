@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from fedlada.cli.groups import nearest
 from fedlada.experiment import Experiment
 from fedlada.presets import SETTINGS
 from fedlada.recipes import HYPER_PARAMETERS, RECIPES, hyper_parameters
+from fedlada.validation import nearest
 
 Command = Callable[..., Any]
 OFF = "none"

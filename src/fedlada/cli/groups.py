@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any
 
 import click
 
-
-def nearest(word: str, choices: list[str]) -> str:
-    """The end of a sentence: "; did you mean ...?" where something is close."""
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
+from fedlada.validation import nearest
 
 
 class NearestGroup(click.Group):

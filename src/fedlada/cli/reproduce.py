@@ -16,7 +16,6 @@ from fedlada.campaign.store import RunStore
 from fedlada.campaign.write import announce, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
 from fedlada.cli.flags import NearestChoice, Words
-from fedlada.cli.groups import nearest
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.published import DATASETS, NAMES
@@ -25,6 +24,7 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
 from fedlada.paper.targets import TARGETS
 from fedlada.report.command import command_line
+from fedlada.validation import nearest
 
 HOME = Path("runs") / "reproduce"
 """Where everything goes if nothing is said: all targets share the runs there."""
@@ -63,7 +63,7 @@ class TargetNames(click.ParamType[list[str]]):
 )
 @click.option("--seeds", type=Words(int), help="Seeds, separated by commas; each target has its own number of them.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--data-dir", help="The folder in which the data sets lie.")
+@click.option("--data-dir", help="The folder in which the data sets lie; data if not given.")
 @click.option(
     "--datasets", type=Words(choices=DATASETS), help="Of the paper's data sets only these; the first stands for others."
 )

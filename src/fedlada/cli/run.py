@@ -17,6 +17,7 @@ import click
 
 from fedlada import processes
 from fedlada.api import resolve_device
+from fedlada.campaign.sweep import in_words
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import build_experiment, experiment_flags
 from fedlada.cli.output import new_folder
@@ -24,6 +25,7 @@ from fedlada.experiment import Experiment
 from fedlada.history import Result
 from fedlada.observers import Callback, Observer
 from fedlada.progress import live_or_plain
+from fedlada.recipes import hyper_parameters
 from fedlada.runs.folder import read_config
 from fedlada.simulation import Simulation
 
@@ -149,10 +151,11 @@ def graceful_interrupt() -> Iterator[Interrupt]:
 def _headline(experiment: Experiment, folder: Path) -> str:
     full = experiment.resolved()
     clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients"
-    return (
-        f"{full.method} on {full.dataset} ({full.model}): {full.rounds} rounds of {clients}, "
-        f"lr {full.lr:g}, seed {full.seed}, in {folder}"
-    )
+    usual = hyper_parameters(full.method)
+    own = {name: value for name, value in full.hyper.items() if value != usual[name]}
+    values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
+    task = f"{full.method} on {full.dataset} ({full.model}): {full.rounds} rounds of {clients}, seed {full.seed}"
+    return f"{task}, in {folder}\nfedlada: {values}; else as in fedlada methods"
 
 
 def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, Any]:

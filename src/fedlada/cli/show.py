@@ -16,7 +16,7 @@ from fedlada.cli.output import print_table
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.partition import ByKey, Partition
-from fedlada.data.sources import DATASETS
+from fedlada.data.sources import DATASETS, USUAL_PLACE
 from fedlada.recipes import RECIPES, hyper_parameters
 
 
@@ -59,7 +59,7 @@ def data() -> None:
 
 @data.command()
 @click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
-@click.option("--data-dir", type=click.Path(path_type=Path), default=Path("data"), show_default=True, help="Where to.")
+@click.option("--data-dir", type=click.Path(path_type=Path), default=USUAL_PLACE, show_default=True, help="Where to.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     """Download a data set's official archive, check it and unpack it.
@@ -68,12 +68,13 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
 
     \b
     Example:
-      fedlada data fetch cifar10 --data-dir data
-      fedlada run --dataset cifar10 --data-dir data
+      fedlada data fetch cifar10
+      fedlada run --dataset cifar10
     """
     with Bars(quiet=quiet) as bars:
         place = fetch_official(name, data_dir, progress=bars)
-    print(f"{name} lies in {place}: use it with --dataset {name} --data-dir {data_dir}")
+    where = "" if data_dir == USUAL_PLACE else f" --data-dir {data_dir}"
+    print(f"{name} lies in {place}: use it with --dataset {name}{where}")
 
 
 @data.command()

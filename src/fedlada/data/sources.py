@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlada.data.archives import OFFICIAL
 from fedlada.data.augment import Augmentation
 from fedlada.data.cifar import load_cifar
 from fedlada.data.digits import load_digits
@@ -24,6 +25,9 @@ from fedlada.validation import count, one_of
 
 AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
 """How often an image is cropped at random; both kinds also flip every second one."""
+
+USUAL_PLACE = Path("data")
+"""Where `fedlada data fetch` puts published data sets, and where they are looked for."""
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -84,7 +88,9 @@ class Reading:
     progress: Progress | None = None
 
     def place(self, name: str) -> Path:
-        """The folder to read from."""
+        """The folder to read from; published data sets have one where they are looked for."""
+        if self.data_dir is None and name in OFFICIAL:
+            return USUAL_PLACE
         if self.data_dir is None:
             raise ValueError(f"{name} must be read from files: say where they lie with --data-dir")
         return self.data_dir
@@ -113,7 +119,9 @@ def _digits(reading: Reading) -> Source:
 
 def _idx(name: str, reading: Reading) -> Source:
     folder = reading.place(name)
-    folder = folder / name if (folder / name).is_dir() else folder
+    # MNIST and Fashion-MNIST have files of the same names: only a folder that the user names is taken without its own.
+    if reading.data_dir is None or (folder / name).is_dir():
+        folder = folder / name
     train, test = (load_idx(folder, split) for split in ("train", "test"))
     return reading.source(train, test, 10, channel_statistics(train[0]))
 
