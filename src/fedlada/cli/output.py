@@ -7,27 +7,42 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+WIDE = 100_000
+
 
 def console() -> Console:
     """Standard output; as wide as its content needs where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=100_000, color_system=None)
+    return Console() if sys.stdout.isatty() else Console(width=WIDE, color_system=None)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """A table; texts are never taken for markup."""
+    """A table; texts are never taken for markup, and where the terminal is narrow words are wrapped, never cut."""
     table = Table(title=title or None, title_justify="left")
     lines = list(rows)
     for number, column in enumerate(columns):
         numbers = all(line[number][:1] in "0123456789-∞" for line in lines)
-        table.add_column(column, justify="right" if numbers else "left")
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in lines:
         table.add_row(*(Text(cell) for cell in row))
     out = console()
+    if out.measure(table, options=out.options.update(width=WIDE)).maximum > out.width:
+        _make_narrow(table, columns, lines, out.width)
     out.print(table, no_wrap=not sys.stdout.isatty(), crop=False, soft_wrap=False)
+
+
+def _make_narrow(table: Table, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
+    """No frame, and columns as wide as their longest word; if that is too much, the widest breaks its words."""
+    table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
+    words = [" ".join([name, *(line[number] for line in lines)]).split() for number, name in enumerate(columns)]
+    longest = [max(map(len, own), default=0) for own in words]
+    fits = sum(longest) + 2 * len(columns) <= width
+    for column, least in zip(table.columns, longest, strict=True):
+        column.min_width = None if not fits and least == max(longest) else least
 
 
 def make_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from fedlada.campaign.sweep import in_words
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import NearestChoice, build_experiment, experiment_flags
 from fedlada.cli.groups import NearestGroup
@@ -126,7 +127,7 @@ def _name(partition: Partition) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name}={default}" for name, default in value.items())
+        return in_words(value)
     if isinstance(value, list):
         return ", ".join(value) or "-"
     return str(value)
