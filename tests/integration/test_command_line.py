@@ -183,7 +183,12 @@ def test_methods_and_data_show(tmp_path):
     assert (listed[-1]["down"], listed[-1]["up"]) == (3, 2)
     table = fedlada("methods").stdout
     assert max(len(line) for line in table.splitlines()) > 200  # a pipe does not cut it
-    assert "v_start=zero" in table
+    assert "v_start zero" in table
+    on_cifar = json.loads(fedlada("methods", "--dataset", "cifar100", "--json").stdout)
+    suited = preset("cifar100", "fedlada")
+    shown = on_cifar[-1]["hyper-parameters"]
+    assert (shown["lr"], shown["beta2"]) == (suited["lr"], 0.99)
+    assert {**shown, **suited["hyper"]} == shown
     shown = fedlada("data", "show", "digits", "--num-clients", 12, "--out", tmp_path / "partition.png")
     assert "1497 of 1497" in shown.stdout
     assert (tmp_path / "partition.png").stat().st_size > 10_000

@@ -18,17 +18,22 @@ from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.partition import ByKey, Partition
 from fedlada.data.sources import DATASETS, USUAL_PLACE
+from fedlada.experiment import Experiment
 from fedlada.recipes import RECIPES, hyper_parameters
 
 
 @click.command()
+@click.option(
+    "--dataset", type=NearestChoice(tuple(DATASETS)), help="The rates and hyper-parameters of a run on this data set."
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def methods(as_json: bool) -> None:
+def methods(dataset: str | None, as_json: bool) -> None:
     """List the methods: their parts, hyper-parameters and how many vectors travel.
 
     \b
     Example:
       fedlada methods
+      fedlada methods --dataset cifar100
     """
     rows = []
     for name, recipe in RECIPES.items():
@@ -41,7 +46,7 @@ def methods(as_json: bool) -> None:
                 "server": type(method.server).__name__,
                 "down": down,
                 "up": up,
-                "hyper-parameters": hyper_parameters(name),
+                "hyper-parameters": hyper_parameters(name) if dataset is None else _values_on(dataset, name),
                 "summary": (recipe.__doc__ or "").splitlines()[0],
             }
         )
@@ -123,6 +128,11 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
 
 def _name(partition: Partition) -> str:
     return "one client for each key" if isinstance(partition, ByKey) else str(partition)
+
+
+def _values_on(dataset: str, method: str) -> dict[str, Any]:
+    full = Experiment(dataset=dataset, method=method).resolved()
+    return {"lr": full.lr, "lr_decay": full.lr_decay, **full.hyper}
 
 
 def _text(value: Any) -> str:
