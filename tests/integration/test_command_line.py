@@ -244,6 +244,7 @@ def test_methods_and_data_show(tmp_path):
         ),
         (["data", "show", "digit"], "'digit' is not known; did you mean 'digits'?"),
         (["data", "shw"], "there is no command 'shw'; did you mean 'show'?"),
+        (["data", "show", "--lr", "0.1"], "No such option '--lr'"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_two(arguments, sentence, tmp_path, monkeypatch, capsys):

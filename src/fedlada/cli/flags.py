@@ -73,8 +73,10 @@ class Words(click.ParamType[list[Any]]):
         return values
 
 
-def experiment_flags(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """All flags of an experiment and of every method. A flag that is not given is None and changes nothing."""
+def experiment_flags(
+    *, without: tuple[str, ...] = (), only: tuple[str, ...] | None = None
+) -> Callable[[Command], Command]:
+    """The flags of an experiment and of every method. A flag that is not given is None and changes nothing."""
     options = {one.name: _field_option(one) for one in fields(Experiment) if "help" in one.metadata}
     options |= {name: _hyper_option(name, default) for name, default in all_hyper_parameters().items()}
     options["config"] = click.option(
@@ -83,7 +85,7 @@ def experiment_flags(*, without: tuple[str, ...] = ()) -> Callable[[Command], Co
 
     def decorate(command: Command) -> Command:
         for name in reversed(options):
-            if name not in without:
+            if name not in without and (only is None or name in only):
                 command = options[name](command)
         return command
 

@@ -21,6 +21,20 @@ from fedlada.data.sources import DATASETS, USUAL_PLACE
 from fedlada.experiment import Experiment
 from fedlada.recipes import RECIPES, hyper_parameters
 
+DIVISION = (
+    "data_dir",
+    "image_size",
+    "validation",
+    "num_clients",
+    "partition",
+    "concentration",
+    "refill",
+    "classes_per_client",
+    "size_spread",
+    "seed",
+)
+"""What decides which samples a client has."""
+
 
 @click.command()
 @click.option(
@@ -85,7 +99,7 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
 
 @data.command()
 @click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
-@experiment_flags(without=("dataset",))
+@experiment_flags(only=(*DIVISION, "config"))
 @click.option("--out", type=click.Path(path_type=Path), help="Also draw the partition into this picture.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> None:
