@@ -227,9 +227,13 @@ def test_wrong_images_are_refused():
         Images(x, y, (0.0,), (1.0,))
 
 
-def test_sources_need_a_folder():
-    for name in ("mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet", "folder", "npz"):
+def test_sources_need_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("folder", "npz"):
         with pytest.raises(ValueError, match=f"{name} must be read from files: say where"):
+            load_dataset(name)
+    for name in ("mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet"):
+        with pytest.raises(ValueError, match=r"there is no .*\bdata/?.*fedlada data fetch"):
             load_dataset(name)
     with pytest.raises(ValueError, match="dataset must be one of digits"):
         load_dataset("imagenet")
