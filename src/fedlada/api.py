@@ -29,6 +29,7 @@ from fedlada.randomness import Ints, torch_seed
 from fedlada.recipes import RECIPES
 from fedlada.schedules import Schedule, as_schedule
 from fedlada.simulation import Simulation
+from fedlada.trial import check_transform
 from fedlada.validation import one_of, probability, whole_number
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ def resolve_device(device: str | torch.device) -> torch.device:
 def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
     """The method, or the recipe of that name with its default hyper-parameters."""
     if isinstance(method, FederatedMethod):
+        for part in method.local:
+            check_transform(part)
         return method
     one_of("method", method, tuple(RECIPES))
     return RECIPES[method]()

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fedlada.local import LocalTransform
-from fedlada.local.trial import check_transform
 from fedlada.server import ServerOptimizer
 from fedlada.state import Broadcast, Kept, Local, Round, Run, Scalar, Server, Step, Upload, map_tensors, named_tensors
 
@@ -37,8 +36,6 @@ class FederatedMethod:
                 raise ValueError(f"local must hold LocalTransforms, got {part!r} in the method {self.name!r}")
         if not isinstance(self.server, ServerOptimizer):
             raise ValueError(f"server must be a ServerOptimizer, got {self.server!r} in the method {self.name!r}")
-        for part in self.local:
-            check_transform(part)
 
     def init(self, params: Tensor) -> Server:
         """The server before the first round, with x^0 = `params`."""

@@ -1,19 +1,17 @@
-"""A new transform that breaks its contract is one sentence where the method is made, not nonsense in a run."""
+"""A new transform that breaks its contract is one sentence before the first round, not nonsense in a run."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
-from fedlada import FederatedMethod, LocalTransform, server
-from fedlada.local.trial import GRADIENTS, one_round
+from fedlada import FederatedMethod, LocalTransform, data, server, simulate
+from fedlada.trial import GRADIENTS, check_transform, one_round
 from method_table import METHODS
-
-
-def method(part):
-    return FederatedMethod(name="mine", local=(part,), server=server.SGD())
 
 
 @dataclass(frozen=True)
@@ -23,10 +21,10 @@ class Mine(LocalTransform):
     wrong: str = ""
 
     def init_shared(self, params):
-        return torch.zeros(3) if self.wrong == "shared" else {"c": params * 0}
+        return torch.zeros(3) if self.wrong == "shared" else {"c": params * 0, "rounds": torch.zeros(())}
 
     def init_kept(self, params):
-        return {"k": torch.zeros(2)} if self.wrong == "kept" else {"k": params * 0}
+        return {"k": 0.0} if self.wrong == "kept" else {"k": params * 0}
 
     def begin(self, shared, like):
         return None if self.wrong == "begin" else {"m": like * 0, "count": like[..., :1] * 0}
@@ -50,65 +48,129 @@ class Mine(LocalTransform):
         return {"v": run.delta}, {"k": run.delta} if self.wrong != "other memory" else {}
 
     def merge(self, shared, mean, round):
-        return {"c": mean["v"]} if self.wrong != "merge" else None
+        return {"c": mean["v"], "rounds": shared["rounds"] + 1} if self.wrong != "merge" else None
 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ("shared", r"Mine.init_shared must return a dict of tensors, got a tensor of the shape \[3\]"),
-        ("kept", r"Mine.init_kept must return tensors of the shape \[3\]; k has \[2\]"),
-        ("begin", "Mine.begin must return a dict of tensors, got NoneType"),
-        ("one", r"Mine.apply must return two things, the update and the state; got a tensor of the shape \[3\]"),
-        ("order", r"Mine.apply must return an update of the shape \[3\], as it was given; got dict"),
-        (
-            "sum",
-            r"Mine.apply must return an update of the shape \[3\], as it was given; got a tensor of the shape \[\]",
-        ),
-        ("forgets", "Mine.apply must return the names it was given, count, m; got m"),
-        (
-            "all axes",
-            r"Mine treats clients that are stacked, \[C, P\], otherwise than each alone: reduce over the last",
-        ),
-        ("no memory", "Mine.finish must return two things, what is uploaded and the memory; got dict"),
-        ("other memory", "Mine.finish must return the names it was given, k; got nothing"),
-        ("merge", "Mine.merge must return a dict of tensors, got NoneType"),
+        ("shared", "Mine must return a dict of tensors from init_shared, got a tensor of 1 axes"),
+        ("kept", "Mine must return a dict of tensors from init_kept, got dict"),
+        ("begin", "Mine must return a dict of tensors from begin, got NoneType"),
+        ("one", "Mine must return two things from apply, the update and the state; got a tensor of 1 axes"),
+        ("order", r"Mine must return from apply an update of the shape it was given, \[P\]; got dict"),
+        ("sum", r"Mine must return from apply an update of the shape it was given, \[P\]; got a tensor of 0 axes"),
+        ("forgets", "Mine must return from apply the names that it was given, count, m; got m"),
+        ("all axes", r"Mine treats clients that are stacked, \[C, P\], otherwise than each alone: reduce over"),
+        ("no memory", "Mine must return two things from finish, what is uploaded and the memory; got dict"),
+        ("other memory", "Mine must return from finish the names that it was given, k; got nothing"),
+        ("merge", "Mine must return a dict of tensors from merge, got NoneType"),
     ],
 )
 def test_what_is_wrong_is_named(wrong, sentence):
-    method(Mine())
+    check_transform(Mine())
     with pytest.raises(ValueError, match=sentence):
-        method(Mine(wrong))
+        check_transform(Mine(wrong))
+
+
+def test_a_run_with_it_does_not_begin():
+    method = FederatedMethod(name="mine", local=(Mine("all axes"),), server=server.SGD())
+    x, y = torch.randn(40, 4), torch.randint(0, 2, (40,))
+    with pytest.raises(ValueError, match="Mine treats clients that are stacked"):
+        simulate(lambda: torch.nn.Linear(4, 2), (x, y), method=method, partition=data.IID(num_clients=4), rounds=1)
 
 
 @dataclass(frozen=True)
-class Noise(LocalTransform):
-    """As differential privacy has it."""
+class Dropout(LocalTransform):
+    """Two draws of it are often the same, so that the numbers do not tell that it is random."""
+
+    source: str
 
     def apply(self, update, local, step):
-        return update + torch.randn_like(update), local
+        drawn = {"torch": torch.rand, "numpy": np.random.rand, "python": lambda _: random.random()}[self.source](1)
+        return update * float(drawn > 0.05), local
 
 
-def test_a_random_transform_is_let_through_and_draws_nothing_from_the_run():
-    torch.manual_seed(0)
-    method(Noise())
-    drawn = torch.rand(1)
-    torch.manual_seed(0)
-    assert torch.equal(drawn, torch.rand(1))
+@dataclass(frozen=True)
+class OwnNoise(LocalTransform):
+    """As differential privacy has it, from a generator of its own."""
 
-
-@dataclass(frozen=True, eq=False)
-class Masked(LocalTransform):
-    """Made for a model of another size than the trial's."""
-
-    mask: torch.Tensor
+    generator: np.random.Generator
 
     def apply(self, update, local, step):
-        return update * self.mask, local
+        return update + torch.from_numpy(self.generator.standard_normal(update.shape)).float(), local
+
+
+@pytest.mark.parametrize("source", ["torch", "numpy", "python"])
+def test_a_random_transform_is_let_through_and_draws_nothing_from_the_run(source):
+    for seed in range(30):
+        expected = draws(seed)
+        assert draws(seed, lambda: check_transform(Dropout(source))) == expected
+
+
+def draws(seed, between=lambda: None):
+    """A number of each source, drawn after something else was done."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    between()
+    return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
+
+
+def test_a_generator_of_its_own_is_not_used_up():
+    generator = np.random.default_rng(0)
+    check_transform(OwnNoise(generator))
+    assert generator.random() == np.random.default_rng(0).random()
+
+
+@dataclass(frozen=True)
+class InPlace(LocalTransform):
+    """Works on what it is given, and writes down what it saw."""
+
+    seen: list
+
+    def apply(self, update, local, step):
+        self.seen.append(update.norm().item())
+        return update.mul_(1000), local
+
+
+def test_what_a_transform_does_to_itself_or_its_arguments_is_undone():
+    seen = []
+    for _ in range(3):
+        check_transform(InPlace(seen))
+    assert seen == []
+    with pytest.raises(ValueError, match="treats clients that are stacked"):  # the trial's own numbers are as before
+        check_transform(Mine("all axes"))
+
+
+@dataclass(frozen=True)
+class Rich(LocalTransform):
+    """Everything that the engines allow: a list of two, a state for each layer, uploads of any size."""
+
+    def begin(self, shared, like):
+        return {"layers": like.new_zeros(*like.shape[:-1], 5), "count": like[..., :1] * 0}
+
+    def apply(self, update, local, step):
+        return [update, {"layers": local["layers"] + 1, "count": local["count"] + 1}]
+
+    def finish(self, local, run, step):
+        return {"layers": local["layers"], "mean": run.delta.mean(dim=-1, keepdim=True) / run.num_steps}, step.kept
+
+
+def test_what_engines_allow_is_allowed():
+    check_transform(Rich())
+    assert one_round(Rich(), torch.tensor(GRADIENTS))
 
 
 def test_what_fails_on_trial_alone_is_left_to_the_run():
-    method(Masked(torch.ones(7)))
+    @dataclass(frozen=True, eq=False)
+    class Masked(LocalTransform):
+        mask: torch.Tensor
+
+        def apply(self, update, local, step):
+            return update * self.mask, local
+
+    check_transform(Masked(torch.ones(7)))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -116,4 +178,4 @@ def test_our_own_transforms_go_through_the_whole_trial(name):
     row = METHODS[name]
     for changes in ({}, *row.variants):
         for part in row.method(**changes).local:
-            assert one_round(part, name, GRADIENTS)  # nothing in it fails, which the trial would overlook
+            assert one_round(part, torch.tensor(GRADIENTS))  # nothing in it fails, which the trial would overlook

@@ -1,0 +1,135 @@
+"""A transform on trial before any round: what it returns, and whether clients can be stacked."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlada.local import LocalTransform
+from fedlada.state import Round, Run, Step, Vectors
+
+GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
+"""Of two steps of two clients."""
+
+
+class Wrong(Exception):
+    """What is to be said of the transform; any other error on trial is left to the run, where it has its place."""
+
+
+def check_transform(part: LocalTransform) -> None:
+    """Refuse a transform that breaks its contract, in one sentence: an engine would fail later, or compute nonsense.
+
+    It is tried on a copy, and what it draws at random is no part of the run.
+    """
+    try:
+        with _randomness_restored() as drawn:
+            tried = copy.deepcopy(part)
+            first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
+            is_random = drawn() or _has_generator(part) or not all(map(torch.equal, first, again))
+            second = one_round(copy.deepcopy(part), _gradients()[:, 1])
+            stacked = one_round(copy.deepcopy(part), _gradients())
+        apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
+        if not is_random and not all(map(_agree, stacked, apart)):
+            raise Wrong(
+                "treats clients that are stacked, [C, P], otherwise than each alone: "
+                "reduce over the last axis and keep it (dim=-1, keepdim=True)"
+            )
+    except Wrong as error:
+        raise ValueError(f"{type(part).__name__} {error}") from None
+    except Exception:
+        return
+
+
+def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
+    """Two steps of one client, [P], or of two stacked, [C, P]; the updates and what is uploaded of that shape."""
+    shape = gradients.shape[1:]
+    clients = shape[:-1]
+    start = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float32, device="cpu")
+    first_shared = _vectors("init_shared", part.init_shared(start.clone()))
+    first_kept = _vectors("init_kept", part.init_kept(start.clone()))
+    shared, kept = (_for_each(vectors, clients) for vectors in (first_shared, first_kept))
+    params = anchor = start.expand(shape).clone()
+    local = _vectors("begin", part.begin(shared, params.clone()))
+    # As the engines have them: one client's are numbers, those of stacked ones tensors.
+    lr: Any = torch.tensor(0.1) if clients else 0.1
+    num_steps: Any = torch.full((*clients, 1), float(len(gradients))) if clients else len(gradients)
+    seen = []
+    for gradient in gradients:
+        update, state = _two("apply", part.apply(gradient.clone(), local, Step(params, anchor, shared, kept)))
+        if not isinstance(update, Tensor) or update.shape != shape:
+            wanted = "[C, P]" if clients else "[P]"
+            raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
+        local = _vectors("apply", state, names=local)
+        params = params - lr * update
+        seen.append(update.clone())
+    run = Run(anchor - params, num_steps, lr)
+    extra, memory = _two("finish", part.finish(local, run, Step(params, anchor, shared, kept)))
+    extra, _ = _vectors("finish", extra), _vectors("finish", memory, names=kept)
+    mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
+    delta = run.delta.mean(dim=0) if clients else run.delta
+    merged = part.merge(first_shared, mean, Round(delta, float(len(gradients)), 0.1, participation=0.5))
+    _vectors("merge", merged, names=first_shared)
+    return [*seen, *(value for value in extra.values() if value.shape == shape)]
+
+
+def _has_generator(part: LocalTransform) -> bool:
+    """Whether it draws from a source of its own."""
+    kinds = (torch.Generator, np.random.Generator, random.Random)
+    return any(isinstance(value, kinds) for value in vars(part).values())
+
+
+def _gradients() -> Tensor:
+    return torch.tensor(GRADIENTS, dtype=torch.float32, device="cpu")
+
+
+def _for_each(vectors: Vectors, clients: torch.Size) -> Vectors:
+    return {name: value.expand((*clients, *value.shape)).clone() for name, value in vectors.items()}
+
+
+def _two(call: str, value: Any) -> tuple[Any, Any]:
+    what = {"apply": "the update and the state", "finish": "what is uploaded and the memory"}[call]
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise Wrong(f"must return two things from {call}, {what}; got {_kind(value)}")
+    return value[0], value[1]
+
+
+def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
+    """The value, if it is a dict of tensors, and of these names."""
+    if not isinstance(value, dict) or not all(isinstance(one, Tensor) for one in value.values()):
+        raise Wrong(f"must return a dict of tensors from {call}, got {_kind(value)}")
+    if names is not None and set(value) != set(names):
+        wanted, got = (", ".join(sorted(one)) or "nothing" for one in (names, value))
+        raise Wrong(f"must return from {call} the names that it was given, {wanted}; got {got}")
+    return value
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of {value.ndim} axes" if isinstance(value, Tensor) else type(value).__name__
+
+
+@contextmanager
+def _randomness_restored() -> Iterator[Any]:
+    """All three usual sources of random numbers as they were; yields what tells whether any was drawn from."""
+    before = _random_states()
+    try:
+        yield lambda: pickle.dumps(before) != pickle.dumps(_random_states())
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002  (old, but what a transform may use)
+        torch.set_rng_state(torch.from_numpy(before[2]))
+
+
+def _random_states() -> tuple[Any, Any, Any]:
+    return random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().numpy()  # noqa: NPY002
