@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.campaign.over_seeds import NEVER, spread
-from fedlada.campaign.sweep import in_words
 from fedlada.history import History
 from fedlada.report.table import Table
 from fedlada.runs.metrics import read_rows
+from fedlada.words import in_words
 
 NOT_COMPARED = {"seed", "data_dir", "device", "rounds", "target", "stop_at_target", "fedlada", "format"}
 

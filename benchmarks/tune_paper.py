@@ -27,13 +27,14 @@ from typing import Any
 from fedlada.campaign.archive import adopt_archive
 from fedlada.campaign.run import Budget, Work, carry_out
 from fedlada.campaign.store import RunStore
-from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, in_words, sweep
+from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, sweep
 from fedlada.cli import main as fedlada
 from fedlada.experiment import Experiment
 from fedlada.paper import choices
 from fedlada.paper.published import DATASETS
 from fedlada.recipes import hyper_parameters
 from fedlada.report.table import Table
+from fedlada.words import in_words
 
 NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 12, 300, 50
 SELECTION = Selection("validation_accuracy", "mean")
@@ -251,6 +252,10 @@ def main() -> None:
     methods = given.methods.split(",")
     if unknown := [method for method in methods if method not in GRIDS]:
         parser.error(f"no grid for {unknown[0]}: there are {', '.join(GRIDS)}")
+    if not 2 <= given.configurations <= 24:
+        parser.error("--configurations must be from 2 to 24: there are no more in every grid")
+    if given.rounds < 2 * given.eval_every:
+        parser.error("--rounds must be at least twice --eval-every")
     if given.stage == "final" and not asked:
         parser.error("final needs what `fedlada reproduce` is asked for, after --")
     given.out.mkdir(parents=True, exist_ok=True)
@@ -267,7 +272,7 @@ def main() -> None:
             print(f"{json.dumps([given.dataset, method, lr, hyper])}  {scored[0].score.mean:.4f}", flush=True)
             choices.OURS[given.dataset, method] = (lr, hyper)
         elif given.stage == "final":
-            parser.error(f"the search for {method} has not ended: run `tune` first")
+            parser.error(f"the search for {method} has not ended: run `tune` first, with the same flags")
         else:
             print(f"{method}: the search has not ended", flush=True)
     if given.stage == "final":

@@ -78,19 +78,22 @@ _HOMES = {
 """Where the names are that are no modules."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import what is asked for, and with it torch: the command line answers simple questions without waiting for it."""
-    for home, names in _HOMES.items():
-        if name in names:
-            globals()[name] = found = getattr(import_module(f"fedlada.{home}"), name)
-            return found
-    try:
-        return import_module(f"fedlada.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"fedlada.{name}":
-            raise
-        raise AttributeError(f"fedlada has no {name!r}") from None
+if not TYPE_CHECKING:  # a checker would take every name for known
+
+    def __getattr__(name: str) -> Any:
+        """Import what is asked for, and with it torch: the command line answers simple questions without it."""
+        for home, names in _HOMES.items():
+            if name in names:
+                globals()[name] = found = getattr(import_module(f"fedlada.{home}"), name)
+                return found
+        if name.isidentifier() and not name.startswith("_"):
+            try:
+                return import_module(f"fedlada.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"fedlada.{name}":
+                    raise
+        raise AttributeError(f"fedlada has no {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -27,7 +27,8 @@ from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
 from fedlada.recipes import RECIPES, hyper_parameters
 from fedlada.schedules import Debiased, Schedule, WarmUp, as_schedule
-from fedlada.validation import count, field_types, nearest, one_of, probability
+from fedlada.validation import count, field_types, one_of, probability
+from fedlada.words import nearest
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
@@ -50,7 +51,7 @@ class Experiment:
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyper-parameters; those left out are the preset's or the recipe's."""
     dataset: str = _flag("digits", "the data set", tuple(DATASETS))
-    data_dir: str | None = _flag(None, "where the data set lies; if not given, in data; for npz the file")
+    data_dir: str | None = _flag(None, "where the data lie, for npz the file; published ones are looked for in data")
     augment: str | None = _flag(
         None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
     )
@@ -101,10 +102,9 @@ class Experiment:
         for one in fields(self):
             if one.metadata.get("choices") and getattr(self, one.name) is not None:
                 one_of(one.name, getattr(self, one.name), one.metadata["choices"])
-        unknown = set(self.hyper) - set(hyper_parameters(self.method))
-        if unknown:
-            known = ", ".join(hyper_parameters(self.method))
-            raise ValueError(f"{self.method} has no hyper-parameter {sorted(unknown)[0]!r}; it has {known}")
+        known = hyper_parameters(self.method)
+        if unknown := sorted(set(self.hyper) - set(known)):
+            raise ValueError(f"{self.method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
         count("rounds", self.rounds)
         count("warmup", self.warmup, least=0)
         if not 0 <= self.validation < 1:
@@ -272,8 +272,7 @@ class Experiment:
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
         stored = dict(values)
-        version = stored.pop("fedlada", "?")
-        written = stored.pop("format", CONFIG_FORMAT)
+        version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
         if not isinstance(written, int) or written > CONFIG_FORMAT:
             raise ValueError(
                 f"the configuration was written by fedlada {version}, which is newer than this one: upgrade"
@@ -284,7 +283,7 @@ class Experiment:
         return cls(**{**stored, **changes})
 
     @classmethod
-    def read(cls, path: Path, **changes: Any) -> Experiment:
+    def read(cls, path: Path) -> Experiment:
         """The run stored in a `config.json`."""
         try:
             values = json.loads(path.read_text())
@@ -295,6 +294,6 @@ class Experiment:
         if not isinstance(values, dict):
             raise ValueError(f"the configuration {path} is not a JSON object")
         try:
-            return cls.from_json(values, **changes)
+            return cls.from_json(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import types
 import typing
-from collections.abc import Sequence
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
@@ -65,12 +63,6 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse all but the given words."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def nearest(word: str, choices: Sequence[str]) -> str:
-    """The end of a sentence: "; did you mean ...?" where something is close."""
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
 
 
 def field_types(instance: Any) -> None:

@@ -77,6 +77,13 @@ def test_a_wrong_configuration_is_one_sentence_that_names_the_file(values, sente
     assert not (tmp_path / "r").exists()
 
 
+def test_a_wrong_flag_beside_a_configuration_is_not_blamed_on_the_file(finished, tmp_path):
+    wrong = {("--lr", "-1"): "lr must be", ("--method", "fedavg", "--alpha", "0.1"): "fedavg has no"}
+    for flags, sentence in wrong.items():
+        errors = fedlada("run", "--config", finished[0] / "config.json", *flags, "--out", tmp_path / "r", code=2).stderr
+        assert errors.startswith(f"fedlada: {sentence}")
+
+
 def test_a_stored_configuration_runs_again_to_the_same_bits(finished, tmp_path):
     folder, _ = finished
     fedlada("run", "--config", folder / "config.json", "--out", tmp_path / "again", "--quiet")
@@ -187,7 +194,7 @@ def test_methods_and_data_show(tmp_path):
     on_cifar = json.loads(fedlada("methods", "--dataset", "cifar100", "--json").stdout)
     suited = preset("cifar100", "fedlada")
     shown = on_cifar[-1]["hyper-parameters"]
-    assert (shown["lr"], shown["beta2"]) == (suited["lr"], 0.99)
+    assert (on_cifar[-1]["lr"], on_cifar[-1]["lr_decay"], shown["beta2"]) == (suited["lr"], 0.998, 0.99)
     assert {**shown, **suited["hyper"]} == shown
     shown = fedlada("data", "show", "digits", "--num-clients", 12, "--out", tmp_path / "partition.png")
     assert "1497 of 1497" in shown.stdout

@@ -38,9 +38,15 @@ def _chunks(descriptor: int):
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_no_word_of_a_table_is_cut(columns):
+def test_no_word_of_a_table_is_broken(columns):
     lines = in_a_terminal("methods", columns=columns)
     words = set(" ".join(lines).replace("│", " ").split())
     assert {"TowardGlobalDirection", "fedadam_amended", "bias_correction", "second_moment", "averaged,"} <= words
     assert "…" not in "".join(lines)
     assert max(map(len, lines)) <= columns
+
+
+def test_in_a_very_narrow_terminal_words_are_broken_and_none_is_cut():
+    lines = in_a_terminal("methods", columns=50)[:-1]  # behind the table is a sentence
+    assert max(map(len, lines)) <= 50
+    assert "…" not in "".join(lines)

@@ -61,9 +61,33 @@ def test_the_list_of_commands_says_what_they_say_of_themselves():
         assert command.help.splitlines()[0] == line
 
 
-def test_every_name_of_the_package_is_there():
-    assert set(fedlada.__all__) <= set(dir(fedlada))
+def test_every_name_of_the_package_is_there_and_known_to_checkers(tmp_path):
+    pytest.importorskip("mypy")
     for name in fedlada.__all__:
         assert getattr(fedlada, name).__name__ in (name, f"fedlada.{name}")
-    with pytest.raises(AttributeError, match="fedlada has no 'fedsgd'"):
-        fedlada.fedsgd  # noqa: B018
+    assert fedlada.messages.__name__ == "fedlada.messages"  # a module that is no part of __all__
+    assert "import_module" not in dir(fedlada)
+    for name in ("fedsgd", "a.b", "__main__"):
+        with pytest.raises(AttributeError, match=f"fedlada has no {name!r}"):
+            getattr(fedlada, name)
+    script = tmp_path / "user.py"
+    script.write_text("\n".join(["import fedlada", *(f"fedlada.{name}" for name in [*fedlada.__all__, "fedsgd"])]))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(script)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    errors = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert len(errors) == 1, checked.stdout
+    assert 'has no attribute "fedsgd"' in errors[0]
+
+
+@pytest.mark.parametrize(("words", "number", "answers"), [("fedlada r", 1, ["report", "reproduce", "resume", "run"])])
+def test_completion_of_commands_does_not_wait_for_torch(words, number, answers, monkeypatch):
+    for name, value in (("_FEDLADA_COMPLETE", "bash_complete"), ("COMP_WORDS", words), ("COMP_CWORD", str(number))):
+        monkeypatch.setitem(ENVIRONMENT, name, value)
+    done = without_torch()
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import re
 import struct
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from fedlada.data.cifar import read_pickle
 from fedlada.data.images import channel_statistics
 from fedlada.paper.choices import OURS, values_of
 from fedlada.presets import preset
-from fedlada.recipes import RECIPES
+from fedlada.recipes import RECIPES, hyper_parameters
 
 RANDOM = np.random.default_rng(0)
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -246,6 +247,7 @@ def test_sources_need_a_folder(tmp_path, monkeypatch):
             load_dataset("folder", ".", image_size=size)
 
 
+ROOT = Path(__file__).parents[2]
 SEARCHED = {
     "cifar10": ("fedavg", "fedadam", "fedlada"),  # and FedCM, whose printed values stay
     "cifar100": ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada"),
@@ -266,11 +268,23 @@ def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched
                 assert suited["lr"] == (0.001 if adaptive else 0.1)
 
 
-@pytest.mark.parametrize("dataset", SEARCHED)
-def test_a_run_has_the_values_of_the_preset_tuned(dataset):
+def winners(dataset):
+    """Of each method that was searched the values in the first line of its table."""
+    text = (ROOT / "benchmarks" / "results" / f"tuning_{dataset}_h200_202611.md").read_text()
+    for method, line in re.findall(r"\*\*(\w+): mean .*\n\n.*\n.*\n\| (.*?) \|", text):
+        yield method, dict(pair.rsplit(" ", 1) for pair in line.split(", "))
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+def test_a_run_has_the_values_that_won_the_search(dataset):
+    found = dict(winners(dataset))
+    assert set(SEARCHED[dataset]) <= set(found)
     for method in SEARCHED[dataset]:
         tuned, suited = values_of("tuned", dataset, dataset, method), preset(dataset, method)
         assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
+        used = {"lr": suited["lr"], **hyper_parameters(method), **suited["hyper"]}
+        for name, text in found[method].items():
+            assert used[name] == (text == "True" if text in ("True", "False") else float(text))
 
 
 def test_what_was_not_searched_is_tuned_as_printed_and_a_new_search_goes_first(monkeypatch):

@@ -15,6 +15,7 @@ from fedlada.experiment import Experiment
 from fedlada.history import History
 from fedlada.report.records import is_evaluated
 from fedlada.validation import one_of
+from fedlada.words import in_words
 
 METRICS = ("validation_accuracy", "validation_loss", "train_loss", "full_train_accuracy", "full_train_loss")
 """What a configuration may be chosen by: never anything of the test set."""
@@ -136,13 +137,3 @@ def sweep(
         ended += [one for one in scored if one not in going_on][::-1]
         left = [one.candidate for one in going_on]
     raise AssertionError("there is always a last rung")
-
-
-def in_words(values: Mapping[str, Any]) -> str:
-    """Names and values, as in `alpha 0.1, lr 0.01`."""
-    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
-
-
-def shown(value: Any) -> str:
-    """A value as one would type it."""
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import click
 from fedlada.experiment import Experiment
 from fedlada.presets import SETTINGS
 from fedlada.recipes import HYPER_PARAMETERS, RECIPES, hyper_parameters
-from fedlada.validation import nearest
+from fedlada.words import nearest
 
 Command = Callable[..., Any]
 OFF = "none"
@@ -113,7 +113,7 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
         changes = {**dict.fromkeys((*SETTINGS[stored.dataset], "data_dir", "image_size")), **changes}
     if "local_epochs" in given:
         changes["local_steps"] = None
-    return Experiment.read(config, **changes, hyper=hyper)
+    return replace(stored, **changes, hyper=hyper)
 
 
 def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from fedlada.validation import nearest
+from fedlada.words import nearest
 
 
 class NearestGroup(click.Group):
@@ -40,6 +41,13 @@ class LazyGroup(NearestGroup):
         module, _, name = self.places[cmd_name][0].partition(":")
         found: click.Command = getattr(import_module(module), name)
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so."""
+        found = [CompletionItem(name, help=self.places[name][1]) for name in self.list_commands(ctx)]
+        return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
+            self, ctx, incomplete
+        )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""

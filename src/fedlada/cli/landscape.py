@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from fedlada.campaign.sweep import Scored, Selection, in_words, shown
+from fedlada.campaign.sweep import Scored, Selection
 from fedlada.paper.target import curves
 from fedlada.report.chart import Chart, Series
+from fedlada.words import in_words, shown
 
 NUM_CURVES = 8
 MOST_LINES = 6

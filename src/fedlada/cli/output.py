@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,7 @@ def console() -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """A table; texts are never taken for markup, and where the terminal is narrow words are wrapped, never cut."""
+    """A table; texts are never taken for markup, and where the terminal is narrow they are wrapped, never cut."""
     table = Table(title=title or None, title_justify="left")
     lines = list(rows)
     for number, column in enumerate(columns):
@@ -36,13 +37,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def _make_narrow(table: Table, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
-    """No frame, and columns as wide as their longest word; if that is too much, the widest breaks its words."""
+    """No frame, and columns as wide as their longest word; where that is too much, the widest break their words."""
     table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
     words = [" ".join([name, *(line[number] for line in lines)]).split() for number, name in enumerate(columns)]
-    longest = [max(map(len, own), default=0) for own in words]
-    fits = sum(longest) + 2 * len(columns) <= width
-    for column, least in zip(table.columns, longest, strict=True):
-        column.min_width = None if not fits and least == max(longest) else least
+    widths = [max(map(cell_len, own), default=1) for own in words]
+    room = width - 2 * (len(columns) - 1)
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    for column, least in zip(table.columns, widths, strict=True):
+        column.min_width = least
 
 
 def make_folder(folder: Path) -> None:

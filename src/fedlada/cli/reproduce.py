@@ -24,7 +24,7 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
 from fedlada.paper.targets import TARGETS
 from fedlada.report.command import command_line
-from fedlada.validation import nearest
+from fedlada.words import nearest
 
 HOME = Path("runs") / "reproduce"
 """Where everything goes if nothing is said: all targets share the runs there."""

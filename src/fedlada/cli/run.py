@@ -17,7 +17,6 @@ import click
 
 from fedlada import processes
 from fedlada.api import resolve_device
-from fedlada.campaign.sweep import in_words
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import build_experiment, experiment_flags
 from fedlada.cli.output import new_folder
@@ -28,6 +27,7 @@ from fedlada.progress import live_or_plain
 from fedlada.recipes import hyper_parameters
 from fedlada.runs.folder import read_config
 from fedlada.simulation import Simulation
+from fedlada.words import in_words
 
 quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
 json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
@@ -68,10 +68,9 @@ def resume(folder: Path, rounds: int | None, data_dir: str | None, quiet: bool, 
       fedlada run --rounds 20 --out runs/long
       fedlada resume runs/long --rounds 40
     """
-    config = read_config(folder)
-    if "dataset" not in config:
+    if "dataset" not in read_config(folder):
         raise ValueError(f"{folder} was made from Python: call simulate with the same arguments and out= again")
-    experiment = Experiment.from_json(config)
+    experiment = Experiment.read(folder / "config.json")
     if rounds is not None:
         experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
     if data_dir is not None:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import numpy as np
 
-from fedlada.campaign.sweep import in_words
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import NearestChoice, build_experiment, experiment_flags
 from fedlada.cli.groups import NearestGroup
@@ -20,6 +19,7 @@ from fedlada.data.partition import ByKey, Partition
 from fedlada.data.sources import DATASETS, USUAL_PLACE
 from fedlada.experiment import Experiment
 from fedlada.recipes import RECIPES, hyper_parameters
+from fedlada.words import in_words
 
 DIVISION = (
     "data_dir",
@@ -60,14 +60,14 @@ def methods(dataset: str | None, as_json: bool) -> None:
                 "server": type(method.server).__name__,
                 "down": down,
                 "up": up,
-                "hyper-parameters": hyper_parameters(name) if dataset is None else _values_on(dataset, name),
+                **_values_on(dataset, name),
                 "summary": (recipe.__doc__ or "").splitlines()[0],
             }
         )
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    columns = ["method", "local", "server", "down", "up", "hyper-parameters"]
+    columns = ["method", "local", "server", "down", "up", *_values_on(dataset, "fedlada")]
     print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
     print("down, up: vectors of the model's size that travel for each client and round")
 
@@ -144,9 +144,12 @@ def _name(partition: Partition) -> str:
     return "one client for each key" if isinstance(partition, ByKey) else str(partition)
 
 
-def _values_on(dataset: str, method: str) -> dict[str, Any]:
+def _values_on(dataset: str | None, method: str) -> dict[str, Any]:
+    """A method's hyper-parameters, and on a data set what suits that."""
+    if dataset is None:
+        return {"hyper-parameters": hyper_parameters(method)}
     full = Experiment(dataset=dataset, method=method).resolved()
-    return {"lr": full.lr, "lr_decay": full.lr_decay, **full.hyper}
+    return {"lr": full.lr, "lr_decay": full.lr_decay, "hyper-parameters": full.hyper}
 
 
 def _text(value: Any) -> str:

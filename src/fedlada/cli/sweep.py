@@ -13,7 +13,7 @@ import click
 
 from fedlada.campaign.run import Budget, carry_out
 from fedlada.campaign.store import RunStore
-from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, shown, sweep
+from fedlada.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
 from fedlada.campaign.write import announce, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
 from fedlada.cli.flags import OFF, NearestChoice, Words, build_experiment, experiment_flags, flags_of, value_type
@@ -23,6 +23,7 @@ from fedlada.experiment import Experiment
 from fedlada.randomness import bits, permutation
 from fedlada.report.command import command_line, run_command
 from fedlada.report.table import Table
+from fedlada.words import shown
 
 HOME = Path("runs") / "sweep"
 DEFAULT_VALIDATION = 0.1

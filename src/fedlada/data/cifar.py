@@ -36,7 +36,8 @@ def load_cifar(folder: Path, name: str, split: str) -> tuple[Bytes, np.ndarray[t
     place = folder if inside in (folder.name, folder.resolve().name) else folder / inside
     if not place.is_dir():
         raise ValueError(
-            f"there is no folder {place}: fedlada data fetch {name} --data-dir {folder} brings the official archive"
+            f"there is no folder {place}: fedlada data fetch {name} --data-dir {folder} brings the official archive; "
+            "--data-dir says where it lies"
         )
     parts = [_read_batch(place / file, name) for file in splits[split]]
     return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])

@@ -57,5 +57,6 @@ def _find(folder: Path, name: str) -> Path:
         if path.exists():
             return path
     raise ValueError(
-        f"there is no {name}.gz in {folder}: put the four official files there, or let fedlada data fetch bring them"
+        f"there is no {name}.gz in {folder}: put the four official files there, let fedlada data fetch bring them, "
+        "or say with --data-dir where they lie"
     )

@@ -76,7 +76,8 @@ def load_tiny_imagenet(data_dir: Path, *, progress: Progress | None = None) -> t
     if not wnids.is_file():
         raise ValueError(
             f"there is no {folder / 'wnids.txt'}: "
-            f"fedlada data fetch tinyimagenet --data-dir {data_dir} brings the official archive"
+            f"fedlada data fetch tinyimagenet --data-dir {data_dir} brings the official archive; "
+            "--data-dir says where it lies"
         )
     names = sorted(_text(wnids).split())
     if not names:

@@ -69,7 +69,7 @@ def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
     """The experiment of a run's configuration, or a sentence where the command line did not make it."""
     if "dataset" not in config:
         raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
-    return Experiment.from_json(config)
+    return Experiment.read(folder / "config.json")
 
 
 def _quietly(factory: Callable[[], nn.Module]) -> nn.Module:

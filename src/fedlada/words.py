@@ -1,0 +1,23 @@
+"""Values and choices as a sentence has them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def nearest(word: str, choices: Sequence[str]) -> str:
+    """The end of a sentence: "; did you mean ...?" where something is close."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Names and values, as in `alpha 0.1, lr 0.01`."""
+    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
+
+
+def shown(value: Any) -> str:
+    """A value as one would type it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
