@@ -44,7 +44,7 @@ COMMANDS = {
         "fedlada.cli.show:methods",
         "List the methods: their parts, hyper-parameters and how many vectors travel.",
     ),
-    "data": ("fedlada.cli.show:data", "Get data sets and look at them."),
+    "data": ("fedlada.cli.data:data", "Get data sets and look at them."),
     "completion": (
         "fedlada.cli.completion:completion",
         "Print the script that completes commands and flags in your shell.",

@@ -11,24 +11,21 @@ from click.shell_completion import CompletionItem
 from fedlada.words import nearest
 
 
-class NearestGroup(click.Group):
-    """Answers a wrong command with the nearest right one."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command, or one sentence."""
-        name = args[0] if args else ""
-        if args and not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-class LazyGroup(NearestGroup):
-    """Imports a command's module when the command is called, not to list it."""
+class LazyGroup(click.Group):
+    """Imports a command's module when it is called, not to list it; a wrong command gets the nearest right one."""
 
     def __init__(self, *arguments: Any, places: dict[str, tuple[str, str]], **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.places = places
         """Of each command its "module:name" and the line that a list of commands has of it."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command, or one sentence."""
+        name = args[0] if args else ""
+        is_asked = args and not name.startswith("-") and not ctx.resilient_parsing  # else it is only completed
+        if is_asked and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in the order of their names."""

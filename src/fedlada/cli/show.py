@@ -11,7 +11,6 @@ import numpy as np
 
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import NearestChoice, build_experiment, experiment_flags
-from fedlada.cli.groups import NearestGroup
 from fedlada.cli.output import print_table
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
@@ -72,12 +71,7 @@ def methods(dataset: str | None, as_json: bool) -> None:
     print("down, up: vectors of the model's size that travel for each client and round")
 
 
-@click.group(cls=NearestGroup)
-def data() -> None:
-    """Get data sets and look at them."""
-
-
-@data.command()
+@click.command()
 @click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
 @click.option("--data-dir", type=click.Path(path_type=Path), default=USUAL_PLACE, show_default=True, help="Where to.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -97,7 +91,7 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     print(f"{name} lies in {place}: use it with --dataset {name}{where}")
 
 
-@data.command()
+@click.command()
 @click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
 @experiment_flags(only=(*DIVISION, "config"))
 @click.option("--out", type=click.Path(path_type=Path), help="Also draw the partition into this picture.")
