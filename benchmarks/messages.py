@@ -98,10 +98,13 @@ def with_validation(source: Source) -> Source:
     return replace(source, train=cut(rest, train.augmentation), test=cut(validation, None))
 
 
+THEN: dict[str, dict[str, Any]] = {"fedavg": {"server_lr": 1.0}, "fedlada": {"beta1": 0.9, "decoupled": False}}
+"""Defaults when this was measured, which searches have changed since."""
+
+
 def run_one(run: Run, source: Source, given: argparse.Namespace) -> Run:
     values = {name: value for name, value in run["values"].items() if name != "lr"}
-    # The clients' first moment was there when this was measured; it is not the default any more.
-    hyper = {"beta1": 0.9, **values} if run["method"] == "fedlada" else values
+    hyper = {**THEN.get(run["method"], {}), **values}
     experiment = Experiment(
         method=run["method"], dataset=given.dataset, data_dir=given.data_dir, lr=run["values"]["lr"], hyper=hyper,
         rounds=given.rounds, seed=run["seed"], messages=run["messages"], target=given.stop_at,

@@ -1,6 +1,6 @@
 """Rounds and gigabytes to any accuracy, and accuracies in any round, of stored runs; one line for all seeds.
 
-    python benchmarks/rounds_to.py FOLDER... [--to 0.4,0.45,0.5] [--at 150,300] [--metric test_accuracy]
+    python benchmarks/rounds_to.py FOLDER... [--to 0.4,0.45,0.5] [--at 150,300] [--until 450] [--metric test_accuracy]
 
 Of runs in the folders of `fedlada run`, `compare`, `sweep` and `reproduce`, and of what these take out of an archive
 with `--merge`. A target is reached in the round of the first evaluation at or above it; GB are what travelled up and
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,13 @@ def settings(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if name not in NOT_COMPARED and not isinstance(value, dict)}
 
 
+def numbers(kind: type) -> Callable[[str], list[Any]]:
+    def parse(text: str) -> list[Any]:
+        return [kind(word) for word in text.split(",")]
+
+    return parse
+
+
 def over_seeds(values: Sequence[float | None], digits: int) -> str:
     known = tuple(value for value in values if value is not None)
     if len(known) == len(values):
@@ -45,11 +52,12 @@ def accuracy_in(history: History, number: int, metric: str) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--to", default="", help="accuracies, between 0 and 1")
-    parser.add_argument("--at", default="", help="rounds")
+    parser.add_argument("--to", type=numbers(float), default=[], help="accuracies, between 0 and 1")
+    parser.add_argument("--at", type=numbers(int), default=[], help="rounds")
+    parser.add_argument("--until", type=int, help="leave out later rounds")
     parser.add_argument("--metric", default="test_accuracy")
     given = parser.parse_args()
-    targets, rounds = [float(word) for word in given.to.split(",") if word], [int(w) for w in given.at.split(",") if w]
+    targets, rounds = given.to, given.at
     groups: dict[str, list[History]] = defaultdict(list)
     same: dict[str, dict[str, Any]] = {}
     # A run that several folders have counts once.
@@ -58,7 +66,7 @@ def main() -> None:
     }.values():
         config = settings(json.loads((folder / "config.json").read_text()))
         key = json.dumps(config, sort_keys=True)
-        history = History(read_rows(folder / "metrics.jsonl"))
+        history = History(read_rows(folder / "metrics.jsonl")[: given.until])
         if history.best(given.metric) is not None:
             groups[key].append(history)
             same[key] = config
