@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
+from fedlada.held import cut, holds_tensors, map_held, suited
 from fedlada.local import LocalTransform
 from fedlada.server import ServerOptimizer
 from fedlada.state import Broadcast, Kept, Local, Round, Run, Scalar, Server, Step, Upload, map_tensors, named_tensors
+
+REHEARSED = 2
+"""The parameters of the model on which a method is rehearsed: what has another size is not of the model's."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a method sends and holds on a model of `REHEARSED` parameters, after one step of one client."""
+
+    broadcast: Broadcast
+    local: Local
+    upload: Upload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,16 +114,45 @@ class FederatedMethod:
 
     def num_vectors(self) -> tuple[int, int]:
         """How many vectors of the model's size travel down and up for each client and round."""
-        probe = torch.ones(1)
-        server = self.init(probe)
-        local = self.step(self.begin(server.broadcast, self.init_kept(probe), lr=1.0), probe)
-        upload, _ = self.finish(local, 1)
-        return len(list(named_tensors(server.broadcast))), len(list(named_tensors(upload)))
+        tried = self.rehearsal
+        return len(list(named_tensors(tried.broadcast))), len(list(named_tensors(tried.upload)))
 
     @property
     def keeps_memory(self) -> bool:
         """Whether clients must remember something between rounds."""
-        return any(self.init_kept(torch.ones(1)).memory)
+        return any(self.rehearsal.local.kept)
+
+    @cached_property
+    def rehearsal(self) -> Rehearsal:
+        """One step of one client on the smallest model; what the parts hold is cut to it where it does not fit."""
+        try:
+            return self._rehearsed()
+        except Exception:
+            if not self._holds_tensors:
+                raise
+            small = partial(cut, size=REHEARSED)
+            return replace(self, local=tuple(map(small, self.local)), server=small(self.server))._rehearsed()
+
+    def _rehearsed(self) -> Rehearsal:
+        probe = torch.ones(REHEARSED, device="cpu")
+        broadcast = self.init(probe).broadcast
+        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), probe)
+        return Rehearsal(broadcast, local, self.finish(local, 1)[0])
+
+    def suited_to(self, params: Tensor) -> FederatedMethod:
+        """The same method with what its parts hold on the device of these parameters and in their precision."""
+        return self.with_held(partial(suited, like=params))
+
+    @property
+    def _holds_tensors(self) -> bool:
+        return any(map(holds_tensors, self.local)) or holds_tensors(self.server)
+
+    def with_held(self, function: Callable[[Tensor], Tensor]) -> FederatedMethod:
+        """The same method with `function` applied to the tensors that its parts hold, such as a mask."""
+        if not self._holds_tensors:
+            return self
+        local = tuple(map_held(function, part) for part in self.local)
+        return replace(self, local=local, server=map_held(function, self.server))
 
     @staticmethod
     def _view(local: Local, index: int) -> Step:

@@ -101,35 +101,38 @@ State = TypeVar("State", Broadcast, Server, Kept, Local, Upload)
 
 def map_tensors(function: Callable[[Tensor], Tensor], state: State) -> State:
     """The same state with `function` applied to each of its tensors."""
-    return replace(state, **{field.name: _mapped(function, getattr(state, field.name)) for field in fields(state)})
+    return replace(state, **{field.name: map_inside(function, getattr(state, field.name)) for field in fields(state)})
 
 
-def _mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+def map_inside(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """The same value with `function` applied to each tensor inside its tuples, lists and dicts."""
     # Not a closure that calls itself: such a cycle would keep the function's vectors until a garbage collection.
     if isinstance(value, Tensor):
         return function(value)
-    if isinstance(value, tuple):
-        return tuple(_mapped(function, item) for item in value)
+    if isinstance(value, (tuple, list)):
+        inside = [map_inside(function, item) for item in value]
+        return inside if isinstance(value, list) else tuple(inside)
     if isinstance(value, dict):
-        return {name: _mapped(function, item) for name, item in value.items()}
+        return {name: map_inside(function, item) for name, item in value.items()}
     return value
 
 
 def named_tensors(state: Broadcast | Server | Kept | Local | Upload) -> Iterator[tuple[str, Tensor]]:
     """Each tensor of a state with a stable name such as `params`, `shared.1.direction` or `optimizer.m`."""
-
-    def walk(prefix: str, value: object) -> Iterator[tuple[str, Tensor]]:
-        if isinstance(value, Tensor):
-            yield prefix, value
-        elif isinstance(value, tuple):
-            for index, item in enumerate(value):
-                yield from walk(f"{prefix}.{index}", item)
-        elif isinstance(value, dict):
-            for name, item in value.items():
-                yield from walk(f"{prefix}.{name}", item)
-
     for field in fields(state):
-        yield from walk(field.name, getattr(state, field.name))
+        yield from tensors_inside(field.name, getattr(state, field.name))
+
+
+def tensors_inside(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor of a value inside its tuples, lists and dicts, with the name of its place."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from tensors_inside(f"{name}.{index}", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from tensors_inside(f"{name}.{key}", item)
 
 
 def all_finite(state: Broadcast | Server | Kept | Local | Upload) -> bool:

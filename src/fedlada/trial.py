@@ -7,17 +7,20 @@ import pickle
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedlada.held import cut, holds_tensors, map_held, suited
 from fedlada.local import LocalTransform
 from fedlada.state import Round, Run, Step, Vectors
 
+WIDTH = 3
 GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
-"""Of two steps of two clients."""
+"""Of two steps of two clients, for `WIDTH` parameters."""
 
 
 class Wrong(Exception):
@@ -29,23 +32,34 @@ def check_transform(part: LocalTransform) -> None:
 
     It is tried on a copy, and what it draws at random is no part of the run.
     """
-    try:
-        with _randomness_restored() as drawn:
-            tried = copy.deepcopy(part)
-            first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
-            is_random = drawn() or _has_generator(part) or not all(map(torch.equal, first, again))
-            second = one_round(copy.deepcopy(part), _gradients()[:, 1])
-            stacked = one_round(copy.deepcopy(part), _gradients())
-        apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
-        if not is_random and not all(map(_agree, stacked, apart)):
-            raise Wrong(
-                "treats clients that are stacked, [C, P], otherwise than each alone: "
-                "reduce over the last axis and keep it (dim=-1, keepdim=True)"
-            )
-    except Wrong as error:
-        raise ValueError(f"{type(part).__name__} {error}") from None
-    except Exception:
+    here = map_held(partial(suited, like=_gradients()), part)
+    candidates = [here]
+    if holds_tensors(part):
+        candidates.append(cut(here, WIDTH))  # what it holds may be of a model's size
+    for candidate in candidates:
+        try:
+            _compare(candidate)
+        except Wrong as error:
+            raise ValueError(f"{type(part).__name__} {error}") from None
+        except Exception:
+            continue
         return
+
+
+def _compare(part: LocalTransform) -> None:
+    """Two clients, each alone and both at once."""
+    with _randomness_restored() as drawn:
+        tried = copy.deepcopy(part)
+        first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
+        is_random = drawn() or _has_generator(part) or not all(map(torch.equal, first, again))
+        second = one_round(copy.deepcopy(part), _gradients()[:, 1])
+        stacked = one_round(copy.deepcopy(part), _gradients())
+    apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
+    if not is_random and not all(map(_agree, stacked, apart)):
+        raise Wrong(
+            "treats clients that are stacked, [C, P], otherwise than each alone: "
+            "reduce over the last axis and keep it (dim=-1, keepdim=True)"
+        )
 
 
 def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
@@ -67,6 +81,8 @@ def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
         if not isinstance(update, Tensor) or update.shape != shape:
             wanted = "[C, P]" if clients else "[P]"
             raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
+        if update.dtype != gradient.dtype:
+            raise Wrong(f"must return from apply an update in the precision it was given, not in {update.dtype}")
         local = _vectors("apply", state, names=local)
         params = params - lr * update
         seen.append(update.clone())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedlada.cohorts import FixedSize
 from fedlada.data import Augmentation, Dirichlet, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
 from fedlada.evaluation import evaluate
+from fedlada.local import LocalTransform
 from fedlada.models import cnn_gn, lenet, resnet18_gn, text_transformer
 from fedlada.plan import Plan
 from fedlada.randomness import bits, words
@@ -36,10 +38,9 @@ def images(num=200, size=32, num_classes=5):
 def simulation(engine, method="fedlada", model=None, dtype=torch.float32, device=GPU, lr=0.01, **options):
     torch.manual_seed(0)
     data = images()
-    made = engine(
-        (model or resnet18_gn)(5), METHODS[method].method(), as_samples(data, device, dtype), None, device=device,
-        dtype=dtype, **options,
-    )  # fmt: skip
+    chosen = METHODS[method].method() if isinstance(method, str) else method
+    network = (model or resnet18_gn)(5)
+    made = engine(network, chosen, as_samples(data, device, dtype), None, device=device, dtype=dtype, **options)
     plan = Plan(
         clients=Dirichlet(num_clients=6, concentration=0.5, size_spread=0.5).assign(data.y, 0),
         cohorts=FixedSize(4),
@@ -87,6 +88,25 @@ def test_every_method_in_float32(name):
     error = relative_error(run(pair[1], 1), run(pair[0], 1))
     print(name, error)
     assert error < 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(LocalTransform):
+    mask: torch.Tensor
+
+    def apply(self, update, local, step):
+        return update * self.mask, local
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("model", [resnet18_gn, CNN], ids=["resnet", "cnn"])
+def test_a_mask_lies_as_the_parameters_do(model, compiles):
+    """It is given on the host, in float64 and in the model's order; kernels have another one."""
+    mask = torch.rand(sum(p.numel() for p in model(5).parameters()), dtype=torch.float64).round()
+    method = replace(METHODS["fedlada"].method(), local=(*METHODS["fedlada"].method().local, Masked(mask)))
+    moved = run(simulation(StackedEngine, method, model, num_steps=None if compiles else 1), 2).cpu()
+    assert not moved[mask == 0].any()
+    assert moved[mask == 1].ne(0).double().mean() > 0.5
 
 
 @pytest.mark.parametrize("compiles", [True, False])

@@ -163,14 +163,12 @@ def test_what_engines_allow_is_allowed():
 
 
 def test_what_fails_on_trial_alone_is_left_to_the_run():
-    @dataclass(frozen=True, eq=False)
-    class Masked(LocalTransform):
-        mask: torch.Tensor
-
+    @dataclass(frozen=True)
+    class ForSevenParameters(LocalTransform):
         def apply(self, update, local, step):
-            return update * self.mask, local
+            return update.unflatten(-1, (7, 1)).flatten(-2), local
 
-    check_transform(Masked(torch.ones(7)))
+    check_transform(ForSevenParameters())
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -34,11 +34,11 @@ class SequentialEngine(Engine):
         device: torch.device,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.method = method
         self.samples = samples
         self.device = device
         self.template = model
         self.flat = FlatModel(model, device, dtype)
+        self.method = method.suited_to(self.flat.vector)
         self.loss = check_fit(self.flat, samples, loss, "training")
         self.why = f"one client after another on {device.type}"
 

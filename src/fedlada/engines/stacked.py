@@ -58,11 +58,11 @@ class StackedEngine(Engine):
         cohort_size: int | None = None,
         max_places: int | None = None,
     ) -> None:
-        self.method = method
         self.samples = samples
         self.device = device
         self.template = model
         self.flat = FlatModel(model, device, dtype)
+        self.method = method.suited_to(self.flat.vector)
         self.loss = check_fit(self.flat, samples, loss, "training")
         # What takes half a minute to compile is not worth it for a short run; the choice depends on nothing else,
         # so that a run repeats.

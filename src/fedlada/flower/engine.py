@@ -64,12 +64,12 @@ class GridEngine(Engine):
         device: torch.device,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.method = method
         self.device = device
         self.settings = settings
         self.replies = replies
         self.template = model
         self.flat = FlatModel(model, device, dtype)
+        self.method = method = method.suited_to(self.flat.vector)
         self.given_loss = loss
         self.why = "real nodes, over Flower"
         probe = method.init(self.initial_params())

@@ -33,7 +33,8 @@ from fedlada.flower.versions import NotesAttempt, new_attempt
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, PlainProgress, as_observer
-from fedlada.runs.folder import RunFolder, describe_part
+from fedlada.runs.folder import RunFolder
+from fedlada.runs.parts import describe_part
 from fedlada.schedules import Schedule, as_schedule
 from fedlada.simulation import Simulation
 from fedlada.validation import count, whole_number

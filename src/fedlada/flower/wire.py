@@ -19,7 +19,7 @@ from fedlada.data.batches import LocalWork
 from fedlada.flower.arrays import NPY_HEADER, UnreadableArray, numbers_of
 from fedlada.flower.exchange import in_short
 from fedlada.method import FederatedMethod
-from fedlada.runs.folder import describe_part
+from fedlada.runs.parts import describe_part
 from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 
 FORMAT = 2

@@ -13,9 +13,11 @@ from fedlada.state import Round, Run, Step, Vectors
 class LocalTransform(ABC):
     """One link of the chain that turns a gradient into the step that a client takes.
 
-    Subclasses are frozen dataclasses whose fields are hyper-parameters. Vectors are `[P]` or `[C, P]`; whatever a
-    transform does must be elementwise, or reduce over the last axis alone, so that every engine can run it. Before a
-    run a copy of it is tried on a few numbers, alone and stacked, and what breaks this is refused.
+    Subclasses are frozen dataclasses whose fields are hyper-parameters; a field may be a tensor too, such as a mask
+    `[P]` in the order of the model's trainable parameters, and engines see to its device, precision and place. Vectors
+    are `[P]` or `[C, P]`; whatever a transform does must be elementwise, or reduce over the last axis alone, so that
+    every engine can run it. Before a run a copy of it is tried on a few numbers, alone and stacked, and what breaks
+    this is refused.
     """
 
     positive: ClassVar[frozenset[str]] = frozenset()

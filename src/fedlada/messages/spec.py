@@ -6,15 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 from fedlada.messages.blocks import INT4, INT8
 from fedlada.messages.codec import Codec
 from fedlada.messages.logarithmic import LOG8
 from fedlada.messages.means import BlockMeans
 from fedlada.messages.plain import BFloat16, Float16, Float32
 from fedlada.messages.top_k import TopK
-from fedlada.method import FederatedMethod
+from fedlada.method import REHEARSED, FederatedMethod
 from fedlada.state import Broadcast, Upload, named_tensors
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(), Float16(), INT8, INT4, LOG8)}
@@ -74,7 +72,7 @@ class Messages:
         positive = {name for part in method.local for name in part.positive}
         rules = {}
         for path, size in vector_sizes(method).items():
-            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == PROBE)
+            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == REHEARSED)
         _check_pairs(rules, self.text)
         return rules
 
@@ -111,19 +109,11 @@ class Messages:
         return rule
 
 
-PROBE = 2
-"""The size of the model on which a method is tried: what is of another size is not a vector of the model's."""
-
-
 def vector_sizes(method: FederatedMethod) -> dict[str, int]:
-    """What a method sends: `down/params`, ..., `up/delta`, ..., with their sizes for a model of `PROBE` parameters."""
-    probe = torch.ones(PROBE)
-    server = method.init(probe)
-    local = method.step(method.begin(server.broadcast, method.init_kept(probe), lr=1.0), probe)
-    upload, _ = method.finish(local, 1)
+    """What a method sends: `down/params`, ..., `up/delta`, ..., with their sizes where the model has `REHEARSED`."""
     return {
         path: vector.numel()
-        for state in (server.broadcast, upload)
+        for state in (method.rehearsal.broadcast, method.rehearsal.upload)
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True)
     }
 

@@ -25,6 +25,7 @@ from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
+from fedlada.runs.parts import describe_part
 from fedlada.simulation import Simulation
 from fedlada.validation import count, positive
 
@@ -277,11 +278,6 @@ def describe_schedule(schedule: Any) -> str | float:
     values = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
     words = {name: describe_schedule(value) if callable(value) else repr(value) for name, value in values.items()}
     return f"{type(schedule).__qualname__}({', '.join(f'{name}={word}' for name, word in words.items())})"
-
-
-def describe_part(part: object) -> str:
-    """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
-    return f"{type(part).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(vars(part).items()))})"
 
 
 def export(model: nn.Module, path: Path) -> None:

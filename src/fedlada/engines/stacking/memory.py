@@ -37,13 +37,10 @@ def free_bytes(device: torch.device) -> int:
 
 def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype) -> int:
     """The state of one place in a stack: its vectors, the copy and the gradient that the model computes with."""
-    probe = torch.ones(1)
-    server, kept = method.init(probe), method.init_kept(probe)
-    local = method.begin(server.broadcast, kept, lr=1.0)
-    upload, _ = method.finish(method.step(local, probe), 1)
-    states = sum(len(one) for one in (*local.states, *local.kept))
+    tried = method.rehearsal
+    states = sum(len(one) for one in (*tried.local.states, *tried.local.kept))
     # Parameters and states stay; begin and finish hold a second set of states or uploads for a moment.
-    vectors = 1 + 2 * states + len(list(named_tensors(upload)))
+    vectors = 1 + 2 * states + len(list(named_tensors(tried.upload)))
     width = torch.empty(0, dtype=compute).element_size()
     return like.numel() * (vectors * like.element_size() + 2 * width)
 

@@ -35,7 +35,8 @@ class Stack:
         memories: Memories,
         compiles: bool = False,
     ) -> None:
-        self.network, self.method, self.samples = network, method, samples
+        self.network, self.samples = network, samples
+        self.method = method.with_held(network.layout.inward)
         self.memories = memories
         self.places, self.batch_size = places, batch_size
         self.like, self.compute = like, compute
@@ -51,7 +52,7 @@ class Stack:
         self.rows: Tensor | None = None
         self.uses_graphs = like.is_cuda and isinstance(samples, ArraySamples)
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
-        self.update = method_update(method)
+        self.update = method_update(self.method)
         if compiles:
             self.update = compiled(self.update)
 
