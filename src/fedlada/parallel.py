@@ -22,6 +22,7 @@ import torch
 
 from fedlada.campaign.goal import Goal
 from fedlada.data.sources import Source
+from fedlada.ending import SIGNALS, when_asked_to_end
 from fedlada.experiment import Experiment
 from fedlada.history import Row
 from fedlada.observers import Observer, describe
@@ -89,14 +90,12 @@ def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, num
         print(f"\nfedlada: saving the run; {way}", file=sys.stderr)
 
     num_before = torch.get_num_threads()
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         torch.set_num_threads(num_threads)
-        failures = [_work(number, job, channel) for number, job in enumerate(jobs)]
+        with when_asked_to_end(interrupt):
+            failures = [_work(number, job, channel) for number, job in enumerate(jobs)]
     finally:
         torch.set_num_threads(num_before)
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if channel.stop.is_set():
         raise KeyboardInterrupt
     return failures
@@ -116,9 +115,10 @@ def _run_in_processes(
             initializer=_start_worker,
             initargs=(_Channel(news, stop, deadline), num_threads),
         ) as pool,
-        _terminate_as_interrupt(),
+        when_asked_to_end(signal.default_int_handler),
     ):
-        with _deaf_to_interrupts():  # inherited by the workers: only the parent decides
+        # Inherited by the workers: only the parent decides. A kill is meant for the one that it is sent to.
+        with when_asked_to_end(signal.SIG_IGN, [number for number in SIGNALS if number != signal.SIGTERM]):
             futures = [pool.submit(_work_for_parent, number, job) for number, job in enumerate(jobs)]
         try:
             _watch(futures, news, display)
@@ -129,29 +129,6 @@ def _run_in_processes(
             print(f"\nfedlada: saving every run; {way}", file=sys.stderr)
             raise
     return [_failure(future) for future in futures]
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """A polite kill is treated as Ctrl-C."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from fedlada.api import resolve_device
 from fedlada.cli.bars import Bars
 from fedlada.cli.flags import build_experiment, experiment_flags
 from fedlada.cli.output import new_folder
+from fedlada.ending import when_asked_to_end
 from fedlada.experiment import Experiment
 from fedlada.history import Result
 from fedlada.observers import Callback, Observer
@@ -137,14 +137,10 @@ class Interrupt(Observer):
 
 @contextmanager
 def graceful_interrupt() -> Iterator[Interrupt]:
-    """Turns Ctrl-C (and a polite kill) into a stop after the round."""
+    """Turns Ctrl-C (and a polite kill, and a closed terminal) into a stop after the round."""
     interrupt = Interrupt()
-    before = {number: signal.signal(number, interrupt.handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with when_asked_to_end(interrupt.handle):
         yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _headline(experiment: Experiment, folder: Path) -> str:

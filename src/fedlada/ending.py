@@ -1,0 +1,48 @@
+"""Being asked to end: Ctrl-C, a polite kill, a terminal that is closed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+HANGUP: int | None = getattr(signal, "SIGHUP", None)
+"""Which Windows does not know."""
+SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, *(() if HANGUP is None else (HANGUP,)))
+
+
+@contextmanager
+def when_asked_to_end(
+    handler: Callable[[int, FrameType | None], Any] | signal.Handlers, signals: Sequence[int] = SIGNALS
+) -> Iterator[None]:
+    """Let this handler decide what happens; a hang-up that `nohup` has switched off stays so."""
+
+    def decide(number: int, frame: FrameType | None) -> None:
+        if number == HANGUP:
+            _let_go_of_the_terminal()
+        if callable(handler):
+            handler(number, frame)
+
+    before = {}
+    for number in signals:
+        if number != HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, decide if callable(handler) else handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _let_go_of_the_terminal() -> None:
+    """What is still written to a terminal that is gone goes nowhere, rather than ending the run with an error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        # Only a file is sure to be there still: who reads a pipe has been hung up on as well.
+        if not stat.S_ISREG(os.fstat(stream).st_mode):
+            os.dup2(nowhere, stream)
+    os.close(nowhere)
