@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -10,7 +11,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from fedlada.held import cut, holds_tensors, map_held, suited
+from fedlada.held import cut, lengths, map_held, suited
 from fedlada.local import LocalTransform
 from fedlada.server import ServerOptimizer
 from fedlada.state import Broadcast, Kept, Local, Round, Run, Scalar, Server, Step, Upload, map_tensors, named_tensors
@@ -125,34 +126,50 @@ class FederatedMethod:
     @cached_property
     def rehearsal(self) -> Rehearsal:
         """One step of one client on the smallest model; what the parts hold is cut to it where it does not fit."""
-        try:
-            return self._rehearsed()
-        except Exception:
-            if not self._holds_tensors:
-                raise
-            small = partial(cut, size=REHEARSED)
-            return replace(self, local=tuple(map(small, self.local)), server=small(self.server))._rehearsed()
+        probe = torch.ones(REHEARSED)
+        here = self.with_held(partial(suited, like=probe))
+        problem: Exception | None = None
+        for whole in (REHEARSED, *self._lengths):
+            try:
+                return here.with_held(partial(cut, size=REHEARSED, whole=whole))._rehearsed(probe)
+            except Exception as error:
+                problem = problem or error
+        assert problem is not None
+        raise problem
 
-    def _rehearsed(self) -> Rehearsal:
-        probe = torch.ones(REHEARSED, device="cpu")
+    def _rehearsed(self, probe: Tensor) -> Rehearsal:
         broadcast = self.init(probe).broadcast
         local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), probe)
         return Rehearsal(broadcast, local, self.finish(local, 1)[0])
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
-        """The same method with what its parts hold on the device of these parameters and in their precision."""
-        return self.with_held(partial(suited, like=params))
+        """The same method with what its parts hold, such as a mask, on the device and in the precision of these.
 
-    @property
-    def _holds_tensors(self) -> bool:
-        return any(map(holds_tensors, self.local)) or holds_tensors(self.server)
+        What does not fit a model of so many parameters is refused.
+        """
+        if not self._lengths:
+            return self
+        own = self.with_held(partial(suited, like=params))
+        try:
+            own._rehearsed(params)
+        except Exception as error:
+            sizes = " and ".join(map(str, self._lengths))
+            raise ValueError(
+                f"the method {self.name!r} holds tensors of length {sizes} and cannot take a step of a model of "
+                f"{params.numel()} parameters: {error}"
+            ) from error
+        return own
 
     def with_held(self, function: Callable[[Tensor], Tensor]) -> FederatedMethod:
-        """The same method with `function` applied to the tensors that its parts hold, such as a mask."""
-        if not self._holds_tensors:
-            return self
+        """The same method with `function` applied to the tensors that its parts hold."""
         local = tuple(map_held(function, part) for part in self.local)
-        return replace(self, local=local, server=map_held(function, self.server))
+        server = map_held(function, self.server)
+        is_same = server is self.server and all(map(operator.is_, local, self.local))
+        return self if is_same else replace(self, local=local, server=server)
+
+    @property
+    def _lengths(self) -> list[int]:
+        return lengths((*self.local, self.server))
 
     @staticmethod
     def _view(local: Local, index: int) -> Step:

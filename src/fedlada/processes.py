@@ -74,6 +74,7 @@ class SharedState(Observer):
         simulation.round, rows, clients = known[0]
         simulation.history = History(rows)
         device = simulation.engine.device
+        simulation.server = map_tensors(torch.clone, simulation.server)  # it may be what the method itself holds
         for _, vector in named_tensors(simulation.server):
             together(dist.broadcast, vector, src=0)
         fresh = simulation.exchange.init_kept(simulation.server.params)

@@ -6,8 +6,9 @@ for each transform of the method's chain, in its order.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -105,16 +106,41 @@ def map_tensors(function: Callable[[Tensor], Tensor], state: State) -> State:
 
 
 def map_inside(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """The same value with `function` applied to each tensor inside its tuples, lists and dicts."""
+    """The same value with `function` applied to each tensor inside its tuples, lists, dicts and dataclasses.
+
+    What holds none is itself.
+    """
     # Not a closure that calls itself: such a cycle would keep the function's vectors until a garbage collection.
     if isinstance(value, Tensor):
         return function(value)
-    if isinstance(value, (tuple, list)):
-        inside = [map_inside(function, item) for item in value]
-        return inside if isinstance(value, list) else tuple(inside)
+    if not has_tensors(value):
+        return value
     if isinstance(value, dict):
         return {name: map_inside(function, item) for name, item in value.items()}
-    return value
+    if isinstance(value, (tuple, list)):
+        inside = [map_inside(function, item) for item in value]
+        is_named = hasattr(value, "_fields")
+        return type(value)(*inside) if is_named else inside if isinstance(value, list) else tuple(inside)
+    return map_object(function, value)
+
+
+def map_object(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """A copy of an object, frozen or not, with `function` applied to each tensor that it holds."""
+    changed = copy.copy(value)
+    for name, item in held_by(value).items():
+        object.__setattr__(changed, name, map_inside(function, item))
+    return changed
+
+
+def held_by(value: object) -> dict[str, Any]:
+    """What an object holds: a dataclass's fields, with slots too, and what else was set on it."""
+    own = [one.name for one in fields(value)] if is_dataclass(value) else []
+    return {name: getattr(value, name) for name in own if hasattr(value, name)} | getattr(value, "__dict__", {})
+
+
+def has_tensors(value: object) -> bool:
+    """Whether there is any inside its tuples, lists, dicts and dataclasses."""
+    return any(True for _ in tensors_inside("", value))
 
 
 def named_tensors(state: Broadcast | Server | Kept | Local | Upload) -> Iterator[tuple[str, Tensor]]:
@@ -124,7 +150,7 @@ def named_tensors(state: Broadcast | Server | Kept | Local | Upload) -> Iterator
 
 
 def tensors_inside(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor of a value inside its tuples, lists and dicts, with the name of its place."""
+    """Each tensor of a value inside its tuples, lists, dicts and dataclasses, with the name of its place."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, (tuple, list)):
@@ -132,6 +158,9 @@ def tensors_inside(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
             yield from tensors_inside(f"{name}.{index}", item)
     elif isinstance(value, dict):
         for key, item in value.items():
+            yield from tensors_inside(f"{name}.{key}", item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for key, item in held_by(value).items():
             yield from tensors_inside(f"{name}.{key}", item)
 
 

@@ -29,7 +29,9 @@ class LocalOptimizer(torch.optim.Optimizer):
         if any(not parameter.requires_grad for parameter in self.param_groups[0]["params"]):
             # A later change of requires_grad would otherwise change the vector's length in the middle of a round.
             self.param_groups[0]["params"] = [p for p in self.param_groups[0]["params"] if p.requires_grad]
-        self.method = method.suited_to(self.parameters[0])
+        if not self.parameters:
+            raise ValueError("there is nothing to train: no parameter has requires_grad=True")
+        self.method = method.suited_to(self.vector)
         self.local: Local | None = None
         self.num_steps = 0
         self.sum_lr = 0.0

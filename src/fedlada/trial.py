@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,13 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlada.held import cut, holds_tensors, map_held, suited
+from fedlada.held import cut, lengths, map_held, suited
 from fedlada.local import LocalTransform
-from fedlada.state import Round, Run, Step, Vectors
+from fedlada.method import FederatedMethod
+from fedlada.state import Round, Run, Step, Vectors, held_by
 
 WIDTH = 3
 GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
 """Of two steps of two clients, for `WIDTH` parameters."""
+
+
+Reorder = Callable[[Tensor], Tensor]
 
 
 class Wrong(Exception):
@@ -33,12 +37,9 @@ def check_transform(part: LocalTransform) -> None:
     It is tried on a copy, and what it draws at random is no part of the run.
     """
     here = map_held(partial(suited, like=_gradients()), part)
-    candidates = [here]
-    if holds_tensors(part):
-        candidates.append(cut(here, WIDTH))  # what it holds may be of a model's size
-    for candidate in candidates:
+    for whole in (WIDTH, *lengths([part])):  # what it holds may be of a model's size
         try:
-            _compare(candidate)
+            _compare(map_held(partial(cut, size=WIDTH, whole=whole), here))
         except Wrong as error:
             raise ValueError(f"{type(part).__name__} {error}") from None
         except Exception:
@@ -62,6 +63,35 @@ def _compare(part: LocalTransform) -> None:
         )
 
 
+def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
+    """Whether two steps of one client end elsewhere if the parameters lie in another order.
+
+    A transform that takes a slice, or holds positions, is right in the model's order alone. What is random, and what
+    fails here, is left to the run.
+    """
+    own = [part for part in method.local if not type(part).__module__.startswith("fedlada.")]
+    if not own or any(map(_has_generator, own)):
+        return False
+    start = params.detach().cpu()
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    gradients = [torch.randn(start.shape, generator=generator, dtype=start.dtype, device="cpu") for _ in range(2)]
+
+    def end(moved: Reorder) -> Tensor:
+        here = copy.deepcopy(method).with_held(lambda one: moved(one.cpu()))
+        first = moved(start)
+        local = here.begin(here.init(first).broadcast, here.init_kept(first), lr=0.1)
+        for gradient in gradients:
+            local = here.step(local, moved(gradient))
+        return local.params
+
+    try:
+        with _randomness_restored() as drawn:
+            expected, found = end(torch.clone), outward(end(inward))
+            return not drawn() and not _agree(expected, found)
+    except Exception:
+        return False
+
+
 def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
     """Two steps of one client, [P], or of two stacked, [C, P]; the updates and what is uploaded of that shape."""
     shape = gradients.shape[1:]
@@ -81,8 +111,6 @@ def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
         if not isinstance(update, Tensor) or update.shape != shape:
             wanted = "[C, P]" if clients else "[P]"
             raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
-        if update.dtype != gradient.dtype:
-            raise Wrong(f"must return from apply an update in the precision it was given, not in {update.dtype}")
         local = _vectors("apply", state, names=local)
         params = params - lr * update
         seen.append(update.clone())
@@ -99,7 +127,7 @@ def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
 def _has_generator(part: LocalTransform) -> bool:
     """Whether it draws from a source of its own."""
     kinds = (torch.Generator, np.random.Generator, random.Random)
-    return any(isinstance(value, kinds) for value in vars(part).values())
+    return any(isinstance(value, kinds) for value in held_by(part).values())
 
 
 def _gradients() -> Tensor:

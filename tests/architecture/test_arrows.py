@@ -15,7 +15,7 @@ ROOT = Path(fedlada.__file__).parent
 CORE = {"state", "validation"}
 DATA = {"data", "randomness", "validation"}
 ENGINES = {"engines", "method", "flat", "data", "messages", "plan", "evaluation", "probe", "randomness", "state"}
-ENGINES |= {"layers", "validation"}
+ENGINES |= {"layers", "trial", "validation"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "state": set(),
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"server", *CORE},
     "held": {"local", "server", *CORE},
     "method": {"held", "local", "server", *CORE},
+    "trial": {"held", "local", "method", *CORE},
     "recipes": {"method", "local", "server", *CORE},
     "flat": set(),
     "torch_optimizer": {"flat", "method", "state"},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
 
 import fedlada
+import small_federation
 from fedlada.data import Given
 from fedlada.flat import flatten
 from fedlada.flower import wire
@@ -154,17 +157,163 @@ def test_the_trial_reaches_what_holds_a_mask():
         check_transform(MixesClients(torch.ones(7)))
 
 
-def test_a_short_vector_is_not_taken_for_one_of_the_models_size():
-    @dataclass(frozen=True, eq=False)
-    class Shares(LocalTransform):
-        levels: torch.Tensor
+@dataclass(frozen=True, eq=False)
+class Shares(LocalTransform):
+    """A few numbers that travel, and are not of the model's size."""
 
-        def init_shared(self, params):
-            return {"levels": self.levels}
+    levels: torch.Tensor
+
+    def init_shared(self, params):
+        return {"levels": self.levels}
+
+    def apply(self, update, local, step):
+        return update * step.shared["levels"].sum(dim=-1, keepdim=True), local
+
+
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_a_short_vector_is_not_taken_for_one_of_the_models_size(with_mask):
+    parts = (Shares(torch.tensor([0.2, 0.3, 0.5])), *([Masked(half_of(small_net()))] if with_mask else []))
+    with pytest.raises(ValueError, match="levels is not of the model's size"):
+        run("dense", method_of(*parts), messages="levels=int8")
+
+
+@dataclass(frozen=True, eq=False)
+class Looked(LocalTransform):
+    """A mask beside a table that is longer than the model."""
+
+    mask: torch.Tensor
+    table: torch.Tensor
+
+    def apply(self, update, local, step):
+        return update * self.mask * self.table[4000], local
+
+
+@dataclass(frozen=True, eq=False)
+class Pulled(LocalTransform):
+    """Torch's `lerp` takes one precision alone."""
+
+    target: torch.Tensor
+
+    def apply(self, update, local, step):
+        return torch.lerp(update, self.target.expand_as(update), 0.1), local
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slotted(LocalTransform):
+    mask: torch.Tensor
+
+    def apply(self, update, local, step):
+        return update * self.mask, local
+
+
+class Pair(NamedTuple):
+    head: torch.Tensor
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class InPairs(LocalTransform):
+    pair: Pair
+    inner: Masked
+
+    def apply(self, update, local, step):
+        return self.inner.apply(update * self.pair.head * self.pair.scale, local, step)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("held", [torch.float32, torch.float64, torch.bool])
+def test_whatever_holds_them_and_in_whatever_precision(held, dtype):
+    mask = half_of(convolutional())
+    own = mask.to(held)
+    trained = nn.Parameter(mask) if held.is_floating_point else own
+    parts = [Masked(own), Masked(trained), Slotted(own), InPairs(Pair(own, 0.5), Masked(own))]
+    parts += [Looked(own, torch.ones(5000))] + ([Pulled(own)] if held.is_floating_point else [])
+    for part in parts:
+        ends = [run("convolutional", method_of(part), engine=name, dtype=dtype) for name in ("sequential", "stacked")]
+        near = 1e-10 if dtype == torch.float64 else 1e-4
+        torch.testing.assert_close(ends[0].server.params, ends[1].server.params, rtol=near, atol=near)
+        assert ends[0].server.params.dtype == dtype
+        assert not ends[0].server.params.requires_grad
+
+
+def test_a_mask_of_another_model_is_one_sentence():
+    with pytest.raises(ValueError, match="'own' holds tensors of length 9 and cannot take a step of a model of 1226"):
+        run("convolutional", method_of(Masked(torch.ones(9))))
+
+
+def test_a_mask_is_the_one_that_was_given():
+    mask = half_of(small_net())
+    expected = run("dense", method_of(Masked(mask.clone())), dtype=torch.float32)
+
+    def erase(*_):
+        mask.zero_()
+
+    found = run("dense", method_of(Masked(mask)), callbacks=[erase], dtype=torch.float32)
+    assert torch.equal(found.server.params, expected.server.params)
+    assert not mask.any()
+
+
+@dataclass(frozen=True, eq=False)
+class Positions(LocalTransform):
+    where: torch.Tensor
+
+    def apply(self, update, local, step):
+        return update.index_fill(-1, self.where, 0.0), local
+
+
+class FirstStays(LocalTransform):
+    def apply(self, update, local, step):
+        return torch.cat([torch.zeros_like(update[..., :351]), update[..., 351:]], dim=-1), local
+
+
+@pytest.mark.parametrize("part", [Positions(torch.arange(351)), FirstStays()])
+def test_what_depends_on_the_order_is_not_stacked(part):
+    before = flatten(convolutional().parameters()).double()
+    with pytest.warns(UserWarning, match="a transform of own depends on the order of the parameters"):
+        result = run("convolutional", method_of(part), engine="stacked")
+    moved = (result.server.params - before).abs() > 1e-12
+    assert not moved[:351].any()
+    assert moved[351:].any()
+
+
+def test_what_a_dataclass_computes_for_itself_is_no_hyper_parameter():
+    @dataclass(frozen=True, eq=False)
+    class Lazy(LocalTransform):
+        share: float
+
+        @cached_property
+        def mask(self):
+            return torch.ones(5)
 
         def apply(self, update, local, step):
-            return update * step.shared["levels"].sum(dim=-1, keepdim=True), local
+            return update * self.share, local
 
-    method = method_of(Shares(torch.tensor([0.2, 0.3, 0.5])))
-    with pytest.raises(ValueError, match="levels is not of the model's size"):
-        fedlada.simulate(small_net(), blobs(), method=method, partition=EVEN, rounds=1, messages="levels=int8")
+    used, fresh = Lazy(0.5), Lazy(0.5)
+    assert used.mask.sum() == 5
+    assert wire.fingerprint(method_of(used)) == wire.fingerprint(method_of(fresh))
+
+
+@dataclass(frozen=True, eq=False)
+class FromPrior(LocalTransform):
+    """Each client's memory begins with what is held."""
+
+    prior: torch.Tensor
+
+    def init_kept(self, params):
+        return {"c": params.clone().zero_().add_(self.prior)}
+
+    def apply(self, update, local, step):
+        return update - 0.1 * step.kept["c"], local
+
+    def finish(self, local, run, step):
+        return {}, {"c": step.kept["c"] + run.delta}
+
+
+def test_over_flower():
+    model = small_net()
+    prior = half_of(model)
+    for method in (method_of(Masked(prior), AMSGrad()), method_of(FromPrior(prior), server=OwnRates(0.5 + prior))):
+        strategy = small_federation.strategy_of(method, replies=small_federation.QUICK)
+        result = strategy.run(small_federation.grid_of(method), 3, progress=False)
+        again = small_federation.replayed(result.history, method)
+        assert torch.equal(result.server.params, again.server.params)

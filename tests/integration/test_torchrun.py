@@ -26,13 +26,13 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def start(num_processes, *arguments):
+def start(num_processes, *arguments, program=("-m", "fedlada")):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
         sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_processes}", "--master-addr=127.0.0.1",
-        f"--master-port={port}", "-m", "fedlada", *arguments,
+        f"--master-port={port}", *program, *arguments,
     ]  # fmt: skip
     environment = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.Popen(
@@ -40,8 +40,8 @@ def start(num_processes, *arguments):
     )
 
 
-def torchrun(num_processes, *arguments):
-    process = start(num_processes, *arguments)
+def torchrun(num_processes, *arguments, **options):
+    process = start(num_processes, *arguments, **options)
     out, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     return out
@@ -61,6 +61,49 @@ def test_ordered_is_one_process_to_the_bit(tmp_path):
     one, ordered = final_server(tmp_path / "one"), final_server(tmp_path / "ordered")
     assert one.keys() == ordered.keys()
     assert all(torch.equal(ordered[name], value) for name, value in one.items())
+
+
+OWN_METHOD = """
+import sys
+from dataclasses import dataclass
+import torch
+import fedlada
+from fedlada.data import IID, load_digits
+
+@dataclass(frozen=True, eq=False)
+class FromPrior(fedlada.LocalTransform):
+    prior: torch.Tensor
+    def init_shared(self, params):
+        return {"centre": self.prior}
+    def init_kept(self, params):
+        return {"own": self.prior}
+    def apply(self, update, local, step):
+        return update + 0.1 * (step.params - step.shared["centre"] - step.kept["own"] - self.prior), local
+    def finish(self, local, run, step):
+        return {}, {"own": step.kept["own"] + run.delta}
+    def merge(self, shared, mean, round):
+        return {"centre": shared["centre"] + round.delta}
+
+model = fedlada.models.mlp(10, hidden=[4])
+prior = torch.linspace(0, 1, sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+method = fedlada.FederatedMethod(name="own", local=(FromPrior(prior),), server=fedlada.server.SGD())
+for rounds in map(int, sys.argv[2:]):
+    fedlada.simulate(
+        lambda: fedlada.models.mlp(10, hidden=[4]), load_digits()[0], method=method, rounds=rounds, cohort_size=3,
+        partition=IID(num_clients=6), batch_size=100, local_epochs=1, lr=0.05, ordered=True, out=sys.argv[1],
+        checkpoint_every=1, dtype=torch.float64, device="cpu",
+    )
+"""
+
+
+def test_what_a_method_holds_is_not_overwritten(tmp_path):
+    """States that begin with a tensor of the method's own, in a run that is resumed too: one process to the bit."""
+    script = tmp_path / "own.py"
+    script.write_text(OWN_METHOD)
+    subprocess.run([sys.executable, script, tmp_path / "one", "4"], check=True, env=ENVIRONMENT, timeout=180)
+    torchrun(2, tmp_path / "two", 2, 4, program=(script,))
+    one, two = final_server(tmp_path / "one"), final_server(tmp_path / "two")
+    assert all(torch.equal(two[name], value) for name, value in one.items())
 
 
 def test_sums_are_one_process_to_rounding(tmp_path):

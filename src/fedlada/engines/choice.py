@@ -60,7 +60,7 @@ def choose_engine(
         )
     except NotStackable as error:
         engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)
-        engine.why += f", because the model cannot be stacked: {error}"
+        engine.why += f", because clients cannot be stacked: {error}"
         if name == "stacked":
             warnings.warn(f"the stacked engine cannot be used, so {engine.why}", stacklevel=3)
         return engine

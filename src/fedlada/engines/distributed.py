@@ -117,7 +117,8 @@ class DistributedEngine(Engine):
             numbers.copy_(torch.tensor(values, dtype=torch.float64))
         upload = self._empty_upload(broadcast) if answer is None else answer.upload
         kept = self.method.init_kept(broadcast.params) if answer is None else answer.kept
-        kept = map_tensors(lambda vector: vector.to(self.device).contiguous(), kept)
+        # A copy: a first memory may be what the method itself holds.
+        kept = map_tensors(lambda vector: vector.to(self.device, copy=True).contiguous(), kept)
         for vector in (numbers, *(vector for state in (upload, kept) for _, vector in named_tensors(state))):
             together(dist.broadcast, vector, src=rank)
         loss, square, finite = numbers.tolist()

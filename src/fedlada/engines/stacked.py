@@ -32,6 +32,7 @@ from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
 from fedlada.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
+from fedlada.trial import depends_on_order
 
 WORTH_COMPILING = 2000
 """Local steps of a whole run: with fewer, kernels that need no compiler are done earlier."""
@@ -71,7 +72,10 @@ class StackedEngine(Engine):
         self.network, takes_short_batches = self._choose(kernels)
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
-        self.memories = Memories(self.network.layout, self.flat.vector)
+        layout = self.network.layout
+        if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
+            raise NotStackable(f"a transform of {method.name} depends on the order of the parameters, which is another")
+        self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
         self.batch_size = 0
         self.stacks: dict[tuple[int, int], Stack] = {}

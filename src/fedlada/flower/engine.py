@@ -31,7 +31,7 @@ from fedlada.messages.ledger import ENVELOPE
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept, Upload, named_tensors
+from fedlada.state import Broadcast, Kept, Upload
 
 ASK_AGAIN = 2.0
 """Seconds before those who are missing are asked again, twice as many each time."""
@@ -70,6 +70,7 @@ class GridEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method = method.suited_to(self.flat.vector)
+        self.fingerprint = wire.fingerprint(method)
         self.given_loss = loss
         self.why = "real nodes, over Flower"
         probe = method.init(self.initial_params())
@@ -112,7 +113,7 @@ class GridEngine(Engine):
         plan = post.plan
         self.coding = Coding(post.exchange)
         self.packed = self.coding.pack(broadcast, plan.round)
-        self.remembers = any(named_tensors(post.exchange.init_kept(torch.ones(1))))
+        self.remembers = self.method.keeps_memory or bool(post.exchange.remembered)
         self.versions.read(self.history())
         self.refused: dict[int, str] = {}
         self.diverged: set[int] = set()
@@ -213,7 +214,7 @@ class GridEngine(Engine):
         nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]
         needed = {version.text for version in nameable if version is not None}
         return wire.Task(
-            method=wire.fingerprint(self.method),
+            method=self.fingerprint,
             run=self.settings.run,
             round=round,
             client=client,

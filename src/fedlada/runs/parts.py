@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor
@@ -12,7 +13,9 @@ from fedlada.state import map_inside
 
 def describe_part(part: object) -> str:
     """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
-    named = map_inside(_Named, vars(part))
+    # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
+    own = {one.name: getattr(part, one.name) for one in fields(part)} if is_dataclass(part) else vars(part)
+    named = map_inside(_Named, own)
     return f"{type(part).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(named.items()))})"
 
 
