@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -42,7 +42,8 @@ def _let_go_of_the_terminal() -> None:
     """What is still written to a terminal that is gone goes nowhere, rather than ending the run with an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
-        # Only a file is sure to be there still: who reads a pipe has been hung up on as well.
-        if not stat.S_ISREG(os.fstat(stream).st_mode):
-            os.dup2(nowhere, stream)
+        with suppress(OSError):  # it was closed from the start
+            # Only a file is sure to be there still: who reads a pipe has been hung up on as well.
+            if not stat.S_ISREG(os.fstat(stream).st_mode):
+                os.dup2(nowhere, stream)
     os.close(nowhere)
