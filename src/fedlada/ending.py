@@ -23,6 +23,7 @@ def when_asked_to_end(
 
     def decide(number: int, frame: FrameType | None) -> None:
         if number == HANGUP:
+            signal.signal(number, signal.SIG_IGN)  # a shell passes its own on: the second is not a second wish
             _let_go_of_the_terminal()
         if callable(handler):
             handler(number, frame)

@@ -124,6 +124,12 @@ def test_the_optimizer_for_own_loops_takes_it():
     assert torch.equal(flatten(model.parameters())[mask == 0], before[mask == 0])
 
 
+def test_the_optimizer_needs_something_to_train():
+    frozen = [parameter.requires_grad_(False) for parameter in small_net().parameters()]
+    with pytest.raises(ValueError, match="there is nothing to train"):
+        fedlada.LocalOptimizer(frozen, method_of(), lr=0.1)
+
+
 def test_a_folder_goes_on_with_the_same_mask_alone(tmp_path):
     mask = torch.ones(sum(parameter.numel() for parameter in convolutional().parameters()))
     mask[:10] = 0
@@ -264,6 +270,24 @@ class Positions(LocalTransform):
 class FirstStays(LocalTransform):
     def apply(self, update, local, step):
         return torch.cat([torch.zeros_like(update[..., :351]), update[..., 351:]], dim=-1), local
+
+
+class RemembersFirst(LocalTransform):
+    """Its steps do not depend on the order, but what it leaves a client does."""
+
+    def init_kept(self, params):
+        return {"first": params * 0}
+
+    def apply(self, update, local, step):
+        return update, local
+
+    def finish(self, local, run, step):
+        return {}, {"first": run.delta.cumsum(dim=-1)}
+
+
+def test_what_is_remembered_in_order_is_not_stacked():
+    with pytest.warns(UserWarning, match="a transform of own depends on the order of the parameters"):
+        run("convolutional", method_of(RemembersFirst()), engine="stacked")
 
 
 @pytest.mark.parametrize("part", [Positions(torch.arange(351)), FirstStays()])

@@ -6,6 +6,8 @@ import os
 import pty
 import select
 import signal
+import subprocess
+import sys
 import time
 
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
@@ -69,6 +71,23 @@ def test_several_runs_at_a_time_save_theirs(tmp_path):
     for folder in folders:
         assert 1 <= len(rows(folder)) < 3000
         assert list((folder / "checkpoints").iterdir())
+
+
+COUNTING = """
+import os, signal, sys
+from fedlada.ending import when_asked_to_end
+heard = []
+with when_asked_to_end(lambda number, frame: heard.append(number)):
+    for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+again = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+sys.exit(0 if again and heard == [signal.SIGHUP, signal.SIGTERM, signal.SIGTERM] else 1)
+"""
+
+
+def test_a_shell_that_passes_the_hang_up_on_is_not_a_second_wish():
+    """The second Ctrl-C ends a run at once; a closed terminal tells its programs, and so does their shell."""
+    assert subprocess.run([sys.executable, "-c", COUNTING], check=False, env=ENVIRONMENT).returncode == 0
 
 
 def test_nohup_goes_on(tmp_path):
