@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -69,7 +70,24 @@ def _server():
     return server
 
 
+@contextmanager
+def running(words, **options):
+    """A program in the background that does not outlive a test that fails: `Popen` alone would wait for its end."""
+    with subprocess.Popen(words, env=ENVIRONMENT, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
+def num_rows(folder):
+    """How many rounds are on disk. Of a line that is being written a reader can see the beginning."""
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def rows(folder):
-    """A run's metrics without the times."""
+    """A run's metrics without the times, of a run that nobody writes."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]

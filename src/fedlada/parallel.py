@@ -28,6 +28,7 @@ from fedlada.history import Row
 from fedlada.observers import Observer, describe
 from fedlada.progress_of_many import Course, Display, display_for
 from fedlada.runs.files import write_json
+from fedlada.runs.folder import discard_states
 from fedlada.simulation import Simulation, TrainingDiverged
 
 DIVERGED_FILE = "diverged.json"
@@ -42,6 +43,8 @@ class Job:
     config: dict[str, Any]
     folder: Path
     goals: tuple[Goal, ...] = ()
+    discards: bool = False
+    """Whether its checkpoints and its model go as soon as it has all that is needed: they can fill a disk."""
 
     @property
     def num_rounds(self) -> int:
@@ -220,7 +223,10 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
     try:
         experiment = Experiment.from_json(job.config)
         source = _source(*(getattr(experiment.resolved(), name) for name in DATA_FIELDS))
-        experiment.run([_Reporter(number, job.goals, channel)], source, out=job.folder)
+        reporter = _Reporter(number, job.goals, channel)
+        experiment.run([reporter], source, out=job.folder)
+        if job.discards and reporter.has_enough:
+            discard_states(job.folder)
     except TrainingDiverged as error:
         if job.goals and error.result is not None:  # whoever needs this run must know without running it again
             write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
@@ -245,7 +251,7 @@ class _Reporter(Observer):
 
     def __init__(self, number: int, goals: tuple[Goal, ...], channel: _Channel) -> None:
         self.number, self.goals, self.channel = number, goals, channel
-        self.said, self.slowest = "", 0.0
+        self.said, self.slowest, self.has_enough = "", 0.0, False
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self.num_rounds = num_rounds
@@ -264,7 +270,8 @@ class _Reporter(Observer):
 
     def _tell(self, simulation: Simulation) -> None:
         history = simulation.history
-        enough = bool(self.goals) and all(goal.end_in(history) is not None for goal in self.goals)
-        if enough:  # a pause: nothing is evaluated that a longer run would not evaluate
+        self.has_enough = bool(self.goals) and all(goal.end_in(history) is not None for goal in self.goals)
+        if self.has_enough:  # a pause: nothing is evaluated that a longer run would not evaluate
             simulation.pause("all that was needed is there")
-        self.channel.news.put((self.number, simulation.round, self.said, enough or simulation.round >= self.num_rounds))
+        is_over = self.has_enough or simulation.round >= self.num_rounds
+        self.channel.news.put((self.number, simulation.round, self.said, is_over))

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from filelock import FileLock, Timeout
 
-from command_line import COMMAND, ENVIRONMENT, rows
+from command_line import COMMAND, num_rows, rows, running
 from fedlada.campaign.goal import Goal, Milestone
 from fedlada.campaign.request import Request
 from fedlada.campaign.run import Budget, Work, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.experiment import Experiment
-from fedlada.parallel import DIVERGED_FILE
+from fedlada.parallel import DIVERGED_FILE, Job, run_jobs
 
 ENDLESS = 100_000
 TINY = Experiment(
@@ -92,6 +92,20 @@ def test_discarded_checkpoints_leave_the_history(tmp_path):
     assert carry_out([request(2)], store, HERE)[0].status == "done"
     (longer,) = carry_out([request(3)], store, HERE)  # from the start, because nothing was left to go on from
     assert rows(longer.folder) == alone(tmp_path / "alone", 3)
+
+
+def test_a_run_that_has_enough_discards_its_checkpoints_itself_and_one_that_was_stopped_keeps_them(tmp_path):
+    """Not at the end of the campaign: the disk would be full by then."""
+    config = TINY.to_json()
+    done, stopped = tmp_path / "done", tmp_path / "stopped"
+    jobs = [
+        Job("done", config, done, (Goal(2),), discards=True),
+        Job("stopped", config, stopped, (Goal(ENDLESS),), True),
+    ]
+    assert run_jobs(jobs, num_processes=1, quiet=True, deadline=time.time() + 2) == ["", ""]
+    assert [row["round"] for row in rows(done)] == [1, 2]
+    assert not (done / "checkpoints").exists()
+    assert (stopped / "checkpoints").exists()
 
 
 FLAGS = ["--model", "mlp", "--num-clients", "20", "--cohort-size", "2", "--batch-size", "40", "--local-epochs", "1"]
@@ -183,14 +197,13 @@ def test_a_killed_sweep_loses_nothing_and_its_workers_end(tmp_path, command):
     """SIGKILL of the parent: two workers hold two runs, end with it, and the same command goes on to the same bits."""
     arguments = ["sweep", "--set", "lr=0.1,0.01", *FLAGS, "--checkpoint-every", "3", "--out", str(tmp_path / "swept")]
     store = tmp_path / "swept" / "runs"
-    with subprocess.Popen(
-        [*COMMAND, *arguments, "--rounds", str(ENDLESS), "--jobs", "2"], stderr=subprocess.DEVNULL, env=ENVIRONMENT
-    ) as process:
-        wait_until(lambda: sum(len(rows(one.parent)) > 4 for one in store.glob("*/metrics.jsonl")) == 2, process)
+    endless = [*COMMAND, *arguments, "--rounds", str(ENDLESS), "--jobs", "2"]
+    with running(endless, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: sum(num_rows(one) > 4 for one in store.glob("*")) == 2, process)
         process.kill()
     for folder in store.iterdir():
         wait_until(lambda folder=folder: is_free(folder))
-    longest = max(len(rows(folder)) for folder in store.iterdir())
+    longest = max(num_rows(folder) for folder in store.iterdir())
     command(*arguments, "--rounds", longest + 1, "--jobs", 1, "--quiet")
     for folder in store.iterdir():
         lr = json.loads((folder / "config.json").read_text())["lr"]

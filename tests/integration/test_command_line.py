@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 import fedlada as library
-from command_line import COMMAND, ENVIRONMENT, fedlada, rows
+from command_line import COMMAND, ENVIRONMENT, fedlada, rows, running
 from fedlada.cli import fedlada as command_line
 from fedlada.cli import main
 from fedlada.cli.flags import build_experiment
@@ -404,9 +404,7 @@ def test_version():
 def test_compare_interrupted_goes_on(tmp_path):
     """Ctrl-C in the middle saves every run, leaves no process behind, and the same command finishes them."""
     arguments = ["compare", "--methods", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", "400", "--out", str(tmp_path)]
-    with subprocess.Popen(
-        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, start_new_session=True
-    ) as process:
+    with running([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         _wait_for_line(process, tmp_path / "fedavg-seed0" / "metrics.jsonl")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group
         _, errors = process.communicate(timeout=100)
@@ -449,9 +447,7 @@ def test_workers_die_with_a_killed_compare(tmp_path):
         "--out",
         str(tmp_path),
     ]
-    with subprocess.Popen(
-        [*COMMAND, *arguments], stderr=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True
-    ) as process:
+    with running([*COMMAND, *arguments], stderr=subprocess.DEVNULL, start_new_session=True) as process:
         _wait_for_line(process, tmp_path / "fedavg-seed0" / "metrics.jsonl")
         process.kill()
     assert _group_goes(process.pid)
@@ -502,9 +498,7 @@ def test_own_model_beside_the_user(tmp_path):
 
 def test_interrupted_before_the_first_evaluation(tmp_path):
     command = [*COMMAND, "run", *QUICK, "--rounds", "5000", "--eval-every", "5000", "--out", str(tmp_path / "r")]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    ) as process:
+    with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _wait_for_line(process, tmp_path / "r" / "metrics.jsonl")
         process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=60)
@@ -516,7 +510,7 @@ def test_interrupted_before_the_first_evaluation(tmp_path):
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """The run is stopped as soon as its first round is on disk, then goes on to the bits of a run never stopped."""
     command = [*COMMAND, "run", *QUICK, "--rounds", "300", "--out", str(tmp_path / "r")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+    with running(command, stderr=subprocess.PIPE, text=True) as process:
         _wait_for_line(process, tmp_path / "r" / "metrics.jsonl")
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fedlada as library
-from command_line import COMMAND, ENVIRONMENT
+from command_line import COMMAND, running
 from fedlada.cli import main
 from fedlada.experiment import Experiment
 from fedlada.report.stored import write_command, write_tables
@@ -113,7 +113,7 @@ def test_what_cannot_be_reported_is_a_sentence(compared, command, tmp_path):
 def test_watch_says_where_it_is_and_ends_with_ctrl_c(compared, command):
     words = [*COMMAND, "watch", str(compared)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, env=ENVIRONMENT, **pipes) as process:
+    with running(words, text=True, **pipes) as process:
         port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
         code, _, taken = command("watch", compared, "--port", port)
         assert code == 2

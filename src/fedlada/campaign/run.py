@@ -86,7 +86,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
             needed.setdefault(names[id(request)], []).append(request)
     mine = work.shard.share(list(names.values()))
     open_here = {} if work.only_show else {name: same for name, same in needed.items() if name in mine}
-    jobs = [_job(name, same, store.folder) for name, same in open_here.items()]
+    jobs = [_job(name, same, store.folder, work.discard) for name, same in open_here.items()]
     jobs.sort(key=lambda job: -job.cost * job.num_rounds)  # the longest first: no core waits for them in the end
     failures: list[str] = []
     if jobs:
@@ -120,10 +120,10 @@ def check_devices(requests: Sequence[Request], store: RunStore, shard: Shard) ->
             raise ValueError(f"{error}; {num_runs} run(s) are not there yet and need it") from None
 
 
-def _job(name: str, requests: Sequence[Request], folder: Path) -> Job:
+def _job(name: str, requests: Sequence[Request], folder: Path, discards: bool) -> Job:
     """One run for all who need it, as far as the one who needs most."""
     longest = max((request.experiment for request in requests), key=lambda experiment: experiment.rounds)
     # Where it ends is the goals' to say, and theirs alone.
     config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False).to_json()
     goals = tuple(dict.fromkeys(request.goal for request in requests))
-    return Job(requests[0].label, config, folder / name, goals)
+    return Job(requests[0].label, config, folder / name, goals, discards)

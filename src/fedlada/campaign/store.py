@@ -19,6 +19,7 @@ from fedlada.parallel import DIVERGED_FILE
 from fedlada.report.listing import read_listing
 from fedlada.runs.archived import is_archived
 from fedlada.runs.checkpoints import Checkpoints
+from fedlada.runs.folder import discard_states
 from fedlada.runs.metrics import read_rows
 
 
@@ -58,9 +59,7 @@ class RunStore:
 
     def discard_states(self, request: Request) -> None:
         """Remove checkpoints and model of a run: its history stays, but it cannot be extended."""
-        folder = self.path(request)
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        (folder / "model.safetensors").unlink(missing_ok=True)
+        discard_states(self.path(request))
 
     def adopt(self, places: Iterable[Path]) -> Adopted:
         """Copy the runs of other stores (or of campaigns' folders) that go further than ours."""

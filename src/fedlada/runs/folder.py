@@ -280,6 +280,12 @@ def describe_schedule(schedule: Any) -> str | float:
     return f"{type(schedule).__qualname__}({', '.join(f'{name}={word}' for name, word in words.items())})"
 
 
+def discard_states(folder: Path) -> None:
+    """Remove a run's checkpoints and model: its history stays, but it cannot be extended."""
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    (folder / "model.safetensors").unlink(missing_ok=True)
+
+
 def export(model: nn.Module, path: Path) -> None:
     """A model's `state_dict` as a safetensors file that plain torch code can load."""
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
