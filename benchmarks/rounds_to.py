@@ -1,6 +1,7 @@
 """Rounds and gigabytes to any accuracy, and accuracies in any round, of stored runs; one line for all seeds.
 
     python benchmarks/rounds_to.py FOLDER... [--to 0.4,0.45,0.5] [--at 150,300] [--until 450] [--metric test_accuracy]
+    python benchmarks/rounds_to.py FOLDER... --over 905-1000    # the mean over these rounds, the lowest and the highest
 
 Of runs in the folders of `fedlada run`, `compare`, `sweep` and `reproduce`, and of what these take out of an archive
 with `--merge`. A target is reached in the round of the first evaluation at or above it; GB are what travelled up and
@@ -16,13 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedlada.campaign.identity import DECIDES_NOTHING
 from fedlada.campaign.over_seeds import NEVER, spread
 from fedlada.history import History
 from fedlada.report.table import Table
 from fedlada.runs.metrics import read_rows
 from fedlada.words import in_words
 
-NOT_COMPARED = {"seed", "data_dir", "device", "rounds", "target", "stop_at_target", "fedlada", "format"}
+NOT_COMPARED = DECIDES_NOTHING | {"seed", "device", "fedlada"}
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -44,9 +46,39 @@ def over_seeds(values: Sequence[float | None], digits: int) -> str:
     return f"{NEVER} ({len(known)} of {len(values)}: {spread(known, digits)})" if known else NEVER
 
 
+def varied_in(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The settings that tell these runs apart; what one method has and another lacks follows from the method."""
+    found = []
+    for name in dict.fromkeys(name for one in configs for name in one):
+        having = [one for one in configs if name in one]
+        lacking = {one["method"] for one in configs if name not in one}
+        if len({str(one[name]) for one in having}) > 1 or lacking & {one["method"] for one in having}:
+            found.append(name)
+    return found
+
+
+def between(text: str) -> range:
+    first, last = map(int, text.split("-"))
+    return range(first, last + 1)
+
+
+def values_in(history: History, rounds: Sequence[int], metric: str) -> list[float]:
+    """Accuracies in percent, losses as they are."""
+    scale = 100 if metric.endswith("accuracy") else 1
+    return [scale * value for number, value in zip(*history.measured(metric), strict=True) if number in rounds]
+
+
 def accuracy_in(history: History, number: int, metric: str) -> float | None:
-    rounds, values = history.measured(metric)
-    return 100 * values[rounds.index(number)] if number in rounds else None
+    return next(iter(values_in(history, [number], metric)), None)
+
+
+def over_rounds(histories: Sequence[History], rounds: range, metric: str) -> str:
+    """The mean over the rounds of each seed, and the lowest and the highest of all; nothing if one went less far."""
+    if min(len(one) for one in histories) < rounds[-1]:
+        return "-"
+    values, digits = [values_in(one, rounds, metric) for one in histories], 1 if metric.endswith("accuracy") else 3
+    lowest, highest = min(map(min, values)), max(map(max, values))
+    return f"{spread([sum(one) / len(one) for one in values], digits)} ({lowest:.{digits}f} to {highest:.{digits}f})"
 
 
 def main() -> None:
@@ -54,10 +86,11 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--to", type=numbers(float), default=[], help="accuracies, between 0 and 1")
     parser.add_argument("--at", type=numbers(int), default=[], help="rounds")
+    parser.add_argument("--over", type=between, help="rounds, as 905-1000")
     parser.add_argument("--until", type=int, help="leave out later rounds")
     parser.add_argument("--metric", default="test_accuracy")
     given = parser.parse_args()
-    targets, rounds = given.to, given.at
+    targets, rounds, is_accuracy = given.to, given.at, given.metric.endswith("accuracy")
     groups: dict[str, list[History]] = defaultdict(list)
     same: dict[str, dict[str, Any]] = {}
     # A run that several folders have counts once.
@@ -72,7 +105,7 @@ def main() -> None:
             same[key] = config
     if not groups:
         parser.error(f"no run in these folders has a {given.metric}")
-    varied = [name for name in next(iter(same.values())) if len({str(one.get(name)) for one in same.values()}) > 1]
+    varied = varied_in(list(same.values()))
     lines = []
     for key, histories in groups.items():
         line = [in_words({name: same[key][name] for name in varied if name in same[key]}) or "all", str(len(histories))]
@@ -81,11 +114,14 @@ def main() -> None:
             bytes_to = [one.bytes_to(target, given.metric) for one in histories]
             line.append(over_seeds([None if one is None else one / 1e9 for one in bytes_to], 1))
         line += [over_seeds([accuracy_in(one, number, given.metric) for one in histories], 1) for number in rounds]
-        lines.append(
-            (*line, over_seeds([None if (b := one.best(given.metric)) is None else 100 * b for one in histories], 1))
-        )
+        line += [over_rounds(histories, given.over, given.metric)] if given.over else []
+        if is_accuracy:
+            line.append(over_seeds([100 * max(one.measured(given.metric)[1]) for one in histories], 1))
+        lines.append(tuple(line))
     columns = ["runs", "seeds", *(text for one in targets for text in (f"rounds to {one:.4g}", "GB"))]
-    columns += [*(f"% in round {number}" for number in rounds), "best %"]
+    columns += [f"% in round {number}" for number in rounds]
+    columns += [f"over rounds {given.over[0]} to {given.over[-1]}"] if given.over else []
+    columns += ["best %"] if is_accuracy else []
     print(Table(given.metric.replace("_", " "), tuple(columns), tuple(sorted(lines)), ()).to_markdown())
 
 
