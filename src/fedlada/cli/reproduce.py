@@ -87,13 +87,12 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
       fedlada reproduce all --scale full --data-dir data --shard 2/4 --out share2
     """
     budget = Budget(flags["budget"])
-    settings = {name: _setting(TARGETS[name], flags) for name in targets}
+    settings, requests = asked_for(targets, flags)
     work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
     if "theory" in targets and (flags["budget"] is not None or work.shard.of > 1 or work.only_show):
         raise ValueError(
             "theory is computed in one go, without runs: leave --budget, --shard and --only-show out, or theory"
         )
-    requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
     everything = [request for own in requests.values() for request in own]
     read_data(everything, quiet=quiet)
     name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
@@ -109,6 +108,12 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     command = _command(targets, flags, out)
     shown = _write_all(targets, settings, requests, outcomes, folder, command, work)
     _say(shown, outcomes, folder, flags, work)
+
+
+def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Setting], dict[str, list[Request]]]:
+    """The setting of each target and the runs that it needs."""
+    settings = {name: _setting(TARGETS[name], flags) for name in targets}
+    return settings, {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
 
 
 def _title(targets: list[str]) -> str:

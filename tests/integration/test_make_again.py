@@ -1,0 +1,60 @@
+"""A page's commands carried out as one campaign."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import ENVIRONMENT
+from fedlada.cli.reproduce import reproduce
+
+ROOT = Path(__file__).parents[2]
+PAGE = """
+    fedlada reproduce T7 --scale smoke --seeds 0 --rounds 1 --out {out}/T7   # a comment
+fedlada reproduce T7 --scale smoke --seeds 0 --out {out}/T7-longer
+fedlada reproduce T6 --scale full --datasets cifar10 --data-dir {out} --out {out}/T6
+"""
+
+
+def make_again(page, *words, code=0):
+    command = [sys.executable, ROOT / "benchmarks" / "make_again.py", page, *words]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_the_commands_of_a_page_share_their_runs(tmp_path):
+    (page := tmp_path / "page.md").write_text(PAGE.format(out=tmp_path))
+    words = ["--device", "cpu", "--cache", tmp_path / "runs", "--jobs", 1]
+    said = make_again(page, *words, "--list").stdout.splitlines()
+    left_out = [line for line in said if line.startswith("left out: ")]
+    assert len(left_out) == 1
+    assert "T6 --scale full" in left_out[0]
+    assert [line.split(":")[0] for line in said[2:]] == ["0 of 7 runs", "0 of 7 runs"]
+    said = make_again(page, *words).stdout.splitlines()
+    assert [line.split(":")[0] for line in said[2:]] == ["7 of 7 runs", "7 of 7 runs"]
+    assert len(list((tmp_path / "runs").glob("*/metrics.jsonl"))) == 7  # one for both commands
+    assert "of 1 rounds" in (tmp_path / "T7" / "table.md").read_text()
+    assert "of 2 rounds" in (tmp_path / "T7-longer" / "table.md").read_text()
+
+
+def test_a_page_without_such_a_command_is_one_sentence(tmp_path):
+    (page := tmp_path / "page.md").write_text(PAGE.format(out=tmp_path))
+    assert "has no such command" in make_again(page, "--cache", tmp_path, "--only", "T3", code=2).stderr
+
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_such_command_of_the_documentation_can_be_read(page, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from make_again import COMMAND, commands_in
+
+    for line in commands_in(page.read_text()):
+        context = reproduce.make_context("reproduce", shlex.split(line.removeprefix(COMMAND), comments=True))
+        assert context.params["targets"], line
