@@ -9,6 +9,8 @@ from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
+from fedlada.words import did_you_mean
+
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
@@ -62,7 +64,7 @@ def whole_number(name: str, value: object) -> int:
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse all but the given words."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{did_you_mean(value, choices)}")
 
 
 def field_types(instance: Any) -> None:

@@ -8,9 +8,14 @@ from typing import Any
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
-    """The end of a sentence: "; did you mean ...?" where something is close."""
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it is one of {', '.join(choices)}"
+    """The end of a sentence: "; did you mean ...?" where something is close, else what there is."""
+    return did_you_mean(word, choices) or f"; it is one of {', '.join(choices)}"
+
+
+def did_you_mean(word: object, choices: Sequence[str]) -> str:
+    """The end of a sentence that has named the choices: "; did you mean ...?" where something is close."""
+    close = difflib.get_close_matches(word, choices, n=1) if isinstance(word, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def in_words(values: Mapping[str, Any]) -> str:

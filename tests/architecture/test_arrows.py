@@ -19,7 +19,8 @@ ENGINES |= {"layers", "trial", "validation"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "state": set(),
-    "validation": set(),
+    "validation": {"words"},
+    "words": set(),
     "randomness": set(),
     "schedules": {"validation"},
     "local": {"local", *CORE},
@@ -44,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Packages and modules of the lower half; what is not listed here stands on top and may import anything."""
 
-THIRD_PARTY_OF_THE_CORE = {"held", "method", "recipes", "local", "server", "state", "validation"}
+THIRD_PARTY_OF_THE_CORE = {"held", "method", "recipes", "local", "server", "state", "validation", "words"}
 
 
 def modules():

@@ -14,8 +14,9 @@ import torch
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
 from fedlada import recipes, schedules
+from fedlada.experiment import Experiment
 from fedlada.runs import Checkpoint, Checkpoints, DamagedCheckpoint, RunFolder
-from fedlada.runs.folder import describe_schedule
+from fedlada.runs.config import describe_schedule
 from fedlada.state import named_tensors
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
@@ -213,8 +214,9 @@ def test_python_runs_refuse_another_run(tmp_path):
     done = fedlada("resume", tmp_path, code=2)
     assert "was made from Python: call simulate with the same arguments" in done.stderr
     done = fedlada("run", "--out", tmp_path, code=2)
-    assert done.stderr.count("\n") == 1
-    assert "was made from Python: take another folder" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"fedlada: {tmp_path} was made from Python: take another folder"
+    with pytest.raises(ValueError, match="was made from Python: take another folder"):
+        Experiment(rounds=2, device="cpu").run(out=tmp_path)
 
 
 def test_a_schedule_is_known_by_its_values_not_by_its_place_in_memory(tmp_path):

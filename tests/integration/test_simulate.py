@@ -331,7 +331,7 @@ class Stream(IterableDataset):
         ({"model": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))}, "keeps running statistics"),
         ({"model": lambda: 3}, "model must be an nn.Module or a function that makes one, got int"),
         ({"train": Stream()}, "the dataset must be map-style"),
-        ({"method": "fedlda"}, "method must be one of fedavg, .*, got 'fedlda'"),
+        ({"method": "fedlda"}, r"method must be one of fedavg, .*, got 'fedlda'; did you mean 'fedlada'\?"),
         ({"device": "cuda:77"}, "device 'cuda:77' cannot be used here"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
         ({"dtype": torch.float16}, "dtype must be torch.float32 or torch.float64"),

@@ -28,8 +28,8 @@ from fedlada.history import Row
 from fedlada.parallel import DIVERGED_FILE
 from fedlada.report.records import EVALUATED, is_evaluated
 from fedlada.runs.archived import is_archived, mark_archived, said_of
+from fedlada.runs.config import read_config
 from fedlada.runs.files import write_json
-from fedlada.runs.folder import read_config
 from fedlada.runs.metrics import read_rows, write_rows
 
 EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")

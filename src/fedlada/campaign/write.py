@@ -17,7 +17,7 @@ from fedlada.report.stored import write_charts, write_command, write_tables
 from fedlada.report.table import Table
 from fedlada.runs.archived import archived_notes
 from fedlada.runs.clients import read_clients
-from fedlada.runs.folder import read_config
+from fedlada.runs.config import read_config
 
 
 def write_folder(

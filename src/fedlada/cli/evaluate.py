@@ -20,7 +20,7 @@ from fedlada.data.sources import DATASETS, Source
 from fedlada.evaluation import evaluate as measure
 from fedlada.evaluation import predictions
 from fedlada.experiment import DTYPES, Experiment
-from fedlada.runs.folder import read_config
+from fedlada.runs.config import read_config
 from fedlada.runs.load import open_run, stored_experiment
 
 

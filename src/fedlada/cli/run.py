@@ -25,7 +25,7 @@ from fedlada.history import Result
 from fedlada.observers import Callback, Observer
 from fedlada.progress import live_or_plain
 from fedlada.recipes import hyper_parameters
-from fedlada.runs.folder import read_config
+from fedlada.runs.config import is_experiment, read_config
 from fedlada.simulation import Simulation
 from fedlada.words import in_words
 
@@ -47,8 +47,6 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
-    if (folder / "config.json").is_file() and "dataset" not in read_config(folder):
-        raise ValueError(f"{folder} was made from Python: take another folder")
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
@@ -68,7 +66,7 @@ def resume(folder: Path, rounds: int | None, data_dir: str | None, quiet: bool, 
       fedlada run --rounds 20 --out runs/long
       fedlada resume runs/long --rounds 40
     """
-    if "dataset" not in read_config(folder):
+    if not is_experiment(read_config(folder)):
         raise ValueError(f"{folder} was made from Python: call simulate with the same arguments and out= again")
     experiment = Experiment.read(folder / "config.json")
     if rounds is not None:

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from fedlada.runs.folder import read_config
+from fedlada.runs.config import read_config
 
 
 def run_name(out: str | Path | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from fedlada.data.sources import DATASETS
 from fedlada.experiment import Experiment
 from fedlada.recipes import RECIPES
+from fedlada.runs.config import is_experiment
 
 NAMED_BY_OTHERS = {"format", "fedlada", "hyper", "method", "dataset"}
 
@@ -21,7 +22,7 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
 
     The configuration is looked at, never built: that would import the model of whoever wrote it.
     """
-    if "dataset" not in config:
+    if not is_experiment(config):
         return ""
     method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
     if method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):

@@ -15,7 +15,7 @@ from fedlada.messages import PRESETS
 from fedlada.report.command import run_command
 from fedlada.report.listing import LISTING, ListedRun, Listing, read_listing
 from fedlada.runs.clients import read_clients
-from fedlada.runs.folder import FREE_TO_CHANGE, read_config
+from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 
 EVALUATED = ("test_", "validation_", "full_train_")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,12 @@ from torch import Tensor, nn
 
 from fedlada.history import History, Row
 from fedlada.observers import Observer
-from fedlada.plan import Plan
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
+from fedlada.runs.config import describe, first_difference, is_experiment, read_config
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
-from fedlada.runs.parts import describe_part
 from fedlada.simulation import Simulation
 from fedlada.validation import count, positive
 
@@ -142,10 +139,13 @@ class RunFolder(Observer):
         config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds
         path = self.path / "config.json"
         if path.exists():
-            stored = self.upgrade(read_config(self.path))
+            stored = read_config(self.path)
+            if is_experiment(config) and not is_experiment(stored):
+                raise ValueError(f"{self.path} was made from Python: take another folder")
+            stored = self.upgrade(stored)
             if difference := first_difference(stored, config):
                 way_out = "take another folder" + (
-                    ", or `fedlada resume` to go on with that one" if "dataset" in stored else ""
+                    ", or `fedlada resume` to go on with that one" if is_experiment(stored) else ""
                 )
                 raise ValueError(f"{self.path} holds another run ({difference}): {way_out}")
             if "rounds" in stored:  # asking for less must not forget how far the run was to go
@@ -197,87 +197,6 @@ class RunFolder(Observer):
         old = next(self.path / name for name in names if not (self.path / name).exists())
         shutil.copy2(self.metrics_path, old)
         return f"; the metrics as they were are in {old}"
-
-
-FREE_TO_CHANGE = {
-    "rounds",
-    "fedlada",
-    "format",
-    "target",
-    "stop_at_target",
-    "device",
-    "data_dir",
-    "checkpoint_every",
-    "checkpoint_minutes",
-    "keep",
-    "tensorboard",
-    "replies",
-}
-"""What may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """A run's `config.json`."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{folder} is not a run's folder: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{folder / 'config.json'} is not a JSON object")
-    return config
-
-
-def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
-    """Where two configurations differ, in words; empty where they do not."""
-    # What says most comes first: another method has other hyper-parameters too.
-    for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
-        there, here = stored.get(name), config.get(name)
-        if there == here or name in FREE_TO_CHANGE:
-            continue
-        if isinstance(there, dict) and isinstance(here, dict):
-            if inner := first_difference(there, here):
-                return inner
-            continue
-        return f"{name} is {there!r} there and {here!r} here"
-    return ""
-
-
-def describe(simulation: Simulation) -> dict[str, Any]:
-    """What identifies a simulation made from Python: enough to refuse a folder that holds another one.
-
-    Not the first weights: a run goes on from its checkpoint, whatever the model was given this time.
-    """
-    plan, engine = simulation.plan, simulation.engine
-    assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
-    clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
-    return {
-        "method": engine.method.name,
-        "local": [describe_part(part) for part in engine.method.local],
-        "server": describe_part(engine.method.server),
-        "num_params": simulation.server.params.numel(),
-        "loss": getattr(engine.loss, "__qualname__", type(engine.loss).__qualname__),
-        "data": engine.data_digest(),
-        "clients": clients.hexdigest(),
-        "seed": plan.seed,
-        "cohorts": repr(plan.cohorts),
-        "work": repr(plan.work),
-        "schedule": describe_schedule(plan.schedule),
-        "weights": plan.weights,
-        "unreliable": repr(plan.unreliable),
-        "eval_every": simulation.eval_every,
-        **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
-    }
-
-
-def describe_schedule(schedule: Any) -> str | float:
-    """By its values; a plain function, also inside another schedule, has none, and is known by its rate in round 1."""
-    if not is_dataclass(schedule):
-        return float(schedule(1))
-    values = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
-    words = {name: describe_schedule(value) if callable(value) else repr(value) for name, value in values.items()}
-    return f"{type(schedule).__qualname__}({', '.join(f'{name}={word}' for name, word in words.items())})"
 
 
 def discard_states(folder: Path) -> None:

@@ -18,7 +18,8 @@ from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
-from fedlada.runs.folder import export, read_config
+from fedlada.runs.config import is_experiment, read_config
+from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
 
 
@@ -67,7 +68,7 @@ def open_run(
 
 def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
     """The experiment of a run's configuration, or a sentence where the command line did not make it."""
-    if "dataset" not in config:
+    if not is_experiment(config):
         raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
     return Experiment.read(folder / "config.json")
 
