@@ -121,11 +121,11 @@ LONG: dict[tuple[str, str], list[Values]] = {
     ("cifar10", "fedlada"): [
         _decoupled(1e-3, 1e-7, 0.2, 0.2),  # the best of the search to round 150
         _decoupled(1e-3, 1e-7, 0.1, 0.1),
-        _decoupled(5e-4, 1e-7, 0.1, 0.1),
         _decoupled(5e-4, 1e-8, 0.1, 0.2),
         _decoupled(1e-3, 1e-5, 0.1, 0.1),
         _decoupled(1e-3, 1e-4, 0.1, 0.1),  # where v_hat is at its floor a step is FedCM's, as printed
-        {**_decoupled(3e-3, 1e-4, 0.1, 1e-3), "decoupled": False},
+        {**_decoupled(1e-2, 1e-8, 0.1, 1e-2), "power": 0.25},
+        {**_decoupled(3e-2, 1e-8, 0.1, 3e-3), "power": 0.125},
         {**_decoupled(1e-2, 1e-4, 0.1, 1e-3), "decoupled": False},
     ],
     ("cifar10", "fedcm"): [

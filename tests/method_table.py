@@ -57,6 +57,7 @@ METHODS: dict[str, Row] = {
             {"bias_correction": True, "beta1": 0.0},
             {"second_moment": "reset"},
             {"maximum": False, "v_start": "server"},
+            {"power": 0.125},
             {"maximum": False, "second_moment": "reset", "bias_correction": True, "v_init": 1e-16},
             {"decoupled": True},
         ),
@@ -67,7 +68,7 @@ METHODS: dict[str, Row] = {
         3,
         2,
         {**COMMON, **MOMENTS, "alpha": 0.3},
-        ({"v_start": "server"}, {"decoupled": True}, {"v_init": 1e-16, "alpha": 0.05}, {"beta1": 0.0}),
+        ({"v_start": "server"}, {"decoupled": True}, {"v_init": 1e-16, "alpha": 0.05}, {"beta1": 0.0, "power": 0.25}),
     ),
 }
 

@@ -150,6 +150,7 @@ def localadam(
     v_start: str = "zero",
     maximum: bool = True,
     bias_correction: bool = False,
+    power: float = 0.5,
     second_moment: str = "averaged",
     server_lr: float = 1.0,
     weight_decay: float = 0.0,
@@ -170,6 +171,7 @@ def localadam(
         v_start=v_start,
         maximum=maximum,
         bias_correction=bias_correction,
+        power=power,
         second_moment=second_moment,
     )
     return _adaptive("localadam", optimizer, (), server_lr, weight_decay, decoupled, clip_norm)
@@ -184,6 +186,7 @@ def fedlada(
     v_start: str = "zero",
     maximum: bool = True,
     bias_correction: bool = False,
+    power: float = 0.5,
     second_moment: str = "averaged",
     server_lr: float = 1.0,
     weight_decay: float = 0.0,
@@ -202,6 +205,7 @@ def fedlada(
         v_start=v_start,
         maximum=maximum,
         bias_correction=bias_correction,
+        power=power,
         second_moment=second_moment,
     )
     amendment = (TowardGlobalDirection(alpha=alpha),)
@@ -230,6 +234,7 @@ HYPER_PARAMETERS: dict[str, str] = {
     "decoupled": "weight decay behind the adaptive optimizer (AdamW) instead of L2",
     "maximum": "keep the running maximum of second moments (AMSGrad), or not (Adam)",
     "mu": "strength of the pull towards the broadcast model",
+    "power": "of the second moment that a step is divided by: 0.5 is Adam's root, less adapts less",
     "second_moment": "averaged by the server, or reset in each round",
     "server_lr": "eta_g: the server's learning rate",
     "tau": "the server Adam's degree of adaptivity",

@@ -188,6 +188,7 @@ def localadam(
     v_start="zero",
     maximum=True,
     bias_correction=False,
+    power=0.5,
     second_moment="averaged",
     server_lr=1.0,
     weight_decay=0.0,
@@ -215,7 +216,7 @@ def localadam(
                     m_used = m_i / (1 - beta1**tau)
                     v_used = v_i / (1 - beta2**tau) if v_start == "zero" else v_i
                 v_hat = np.maximum(v_used, v_hat) if maximum else np.maximum(v_used, v_init)
-                direction = m_used / np.sqrt(v_hat)
+                direction = m_used / (np.sqrt(v_hat) if power == 0.5 else v_hat**power)
                 if decoupled:
                     direction = direction + weight_decay * xi
                 xi = xi - eta_l * direction
@@ -236,6 +237,7 @@ def fedlada(
     beta2=0.99,
     v_init=1e-8,
     v_start="zero",
+    power=0.5,
     server_lr=1.0,
     weight_decay=0.0,
     decoupled=False,
@@ -258,7 +260,7 @@ def fedlada(
                 m_i = beta1 * m_i + (1 - beta1) * g
                 v_i = beta2 * v_i + (1 - beta2) * g * g
                 v_hat = np.maximum(v_i, v_hat)
-                theta = 1 / np.sqrt(v_hat)
+                theta = 1 / (np.sqrt(v_hat) if power == 0.5 else v_hat**power)
                 step = alpha * m_i * theta + (1 - alpha) * g_a
                 if decoupled:
                     step = step + weight_decay * x_i

@@ -65,6 +65,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "(1 - self.beta2) * update * update",
         "(1 - self.beta2) * update.abs()",
     ),
+    "the power ignored": ("local/amsgrad.py", 'state["v_max"] ** self.power', 'state["v_max"].sqrt()'),
     "no square root": ("local/amsgrad.py", 'state["v_max"].sqrt()', 'state["v_max"]'),
     "v reset each round": ("local/amsgrad.py", "return mean\n", "return shared\n"),
     "minimum instead of maximum": ("local/amsgrad.py", "torch.maximum(v,", "torch.minimum(v,"),

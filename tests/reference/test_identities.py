@@ -38,6 +38,15 @@ def test_a_general_method_contains_the_special_one(special, general):
     same(run_method(special, problem), run_method(general, problem))
 
 
+def test_as_the_power_of_its_second_moment_goes_to_zero_fedlada_becomes_fedcm():
+    """Without a first moment, and with weight decay behind the amendment, where FedCM has it; neither clips."""
+    problem, same_for_both = make_problem(seed=3), {"alpha": 0.3, "server_lr": 0.7, "weight_decay": 0.02}
+    ours = run_method(recipes.fedlada(beta1=0.0, power=1e-13, decoupled=True, **same_for_both), problem)
+    theirs = run_method(recipes.fedcm(**same_for_both), problem)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.params, b.params, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0])
 def test_a_debiased_rate_is_an_alpha_that_falls_from_one(alpha):
     """The direction is a moving average from zero; with its missing weight made up for it is a mean."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedlada.local.transform import LocalTransform
 from fedlada.state import Round, Run, Step, Vectors
-from fedlada.validation import decay_of_old, one_of, positive
+from fedlada.validation import adaptivity, decay_of_old, one_of, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,8 @@ class AMSGrad(LocalTransform):
     """The mapping h of v to v_hat: the running maximum (AMSGrad), or without it v itself above the floor (Adam)."""
     bias_correction: bool = False
     """Divide m by 1 - beta1^tau, and v by 1 - beta2^tau where it started from zero."""
+    power: float = 0.5
+    """Of v_hat: 1/2 is the root. The smaller, the less a step differs between coordinates (Padam, Chen et al. 2018)."""
     second_moment: str = "averaged"
     """"averaged" by the server over the cohort, or "reset" by each client in each round."""
 
@@ -42,6 +44,7 @@ class AMSGrad(LocalTransform):
         decay_of_old("beta1", self.beta1)
         decay_of_old("beta2", self.beta2)
         positive("v_init", self.v_init)
+        adaptivity("power", self.power)
         one_of("v_start", self.v_start, ("zero", "server"))
         one_of("second_moment", self.second_moment, ("averaged", "reset"))
         if not self.maximum and self.second_moment == "averaged" and self.v_start == "zero":
@@ -75,7 +78,9 @@ class AMSGrad(LocalTransform):
                 v = v / (1 - self.beta2**tau)
         # The floor keeps Adam from dividing by a second moment that has died out.
         state["v_max"] = torch.maximum(v, local["v_max"]) if self.maximum else v.clamp(min=self.v_init)
-        return m / state["v_max"].sqrt(), state
+        if self.power == 0.5:  # the paper's; as a power it would have other last bits
+            return m / state["v_max"].sqrt(), state
+        return m / state["v_max"] ** self.power, state
 
     def finish(self, local: Vectors, run: Run, step: Step) -> tuple[Vectors, Vectors]:
         return ({"v": local["v_max"]} if self.second_moment == "averaged" else {}), step.kept
