@@ -25,8 +25,9 @@ def until_the_terminal_is_closed(words, started, log=None):
     """
     process, terminal = pty.fork()
     if process == 0:
+        # The tests themselves may run under nohup, which is inherited.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL if log is None else signal.SIG_IGN)
         if log is not None:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             file = os.open(log, os.O_WRONLY | os.O_CREAT)
             os.dup2(file, 1)
             os.dup2(file, 2)
@@ -76,6 +77,7 @@ def test_several_runs_at_a_time_save_theirs(tmp_path):
 COUNTING = """
 import os, signal, sys
 from fedlada.ending import when_asked_to_end
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else as the tests have it, which may run under nohup
 heard = []
 with when_asked_to_end(lambda number, frame: heard.append(number)):
     for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
