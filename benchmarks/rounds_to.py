@@ -21,6 +21,7 @@ from fedlada.campaign.identity import DECIDES_NOTHING
 from fedlada.campaign.over_seeds import NEVER, spread
 from fedlada.history import History
 from fedlada.report.table import Table
+from fedlada.runs.config import is_experiment, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.words import in_words
 
@@ -58,8 +59,10 @@ def varied_in(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def between(text: str) -> range:
-    first, last = map(int, text.split("-"))
-    return range(first, last + 1)
+    first, _, last = text.partition("-")
+    if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"rounds must be written like 905-1000, got {text!r}")
+    return range(int(first), int(last) + 1)
 
 
 def values_in(history: History, rounds: Sequence[int], metric: str) -> list[float]:
@@ -68,15 +71,15 @@ def values_in(history: History, rounds: Sequence[int], metric: str) -> list[floa
     return [scale * value for number, value in zip(*history.measured(metric), strict=True) if number in rounds]
 
 
-def accuracy_in(history: History, number: int, metric: str) -> float | None:
+def value_in(history: History, number: int, metric: str) -> float | None:
     return next(iter(values_in(history, [number], metric)), None)
 
 
 def over_rounds(histories: Sequence[History], rounds: range, metric: str) -> str:
     """The mean over the rounds of each seed, and the lowest and the highest of all; nothing if one went less far."""
-    if min(len(one) for one in histories) < rounds[-1]:
-        return "-"
     values, digits = [values_in(one, rounds, metric) for one in histories], 1 if metric.endswith("accuracy") else 3
+    if min(len(one) for one in histories) < rounds[-1] or not all(values):
+        return "-"
     lowest, highest = min(map(min, values)), max(map(max, values))
     return f"{spread([sum(one) / len(one) for one in values], digits)} ({lowest:.{digits}f} to {highest:.{digits}f})"
 
@@ -93,14 +96,16 @@ def main() -> None:
     targets, rounds, is_accuracy = given.to, given.at, given.metric.endswith("accuracy")
     groups: dict[str, list[History]] = defaultdict(list)
     same: dict[str, dict[str, Any]] = {}
+    seen: set[tuple[str, int]] = set()
     # A run that several folders have counts once.
-    for folder in {
-        path.parent.name: path.parent for one in given.folders for path in one.rglob("config.json")
-    }.values():
-        config = settings(json.loads((folder / "config.json").read_text()))
+    for folder in sorted({path.parent for one in given.folders for path in one.rglob("config.json")}):
+        stored = read_config(folder)
+        if not is_experiment(stored):
+            continue
+        config, history = settings(stored), History(read_rows(folder / "metrics.jsonl")[: given.until])
         key = json.dumps(config, sort_keys=True)
-        history = History(read_rows(folder / "metrics.jsonl")[: given.until])
-        if history.best(given.metric) is not None:
+        if history.best(given.metric) is not None and (key, stored["seed"]) not in seen:
+            seen.add((key, stored["seed"]))
             groups[key].append(history)
             same[key] = config
     if not groups:
@@ -113,13 +118,14 @@ def main() -> None:
             line.append(over_seeds([one.rounds_to(target, given.metric) for one in histories], 1))
             bytes_to = [one.bytes_to(target, given.metric) for one in histories]
             line.append(over_seeds([None if one is None else one / 1e9 for one in bytes_to], 1))
-        line += [over_seeds([accuracy_in(one, number, given.metric) for one in histories], 1) for number in rounds]
+        digits = 1 if is_accuracy else 3
+        line += [over_seeds([value_in(one, number, given.metric) for one in histories], digits) for number in rounds]
         line += [over_rounds(histories, given.over, given.metric)] if given.over else []
         if is_accuracy:
             line.append(over_seeds([100 * max(one.measured(given.metric)[1]) for one in histories], 1))
         lines.append(tuple(line))
     columns = ["runs", "seeds", *(text for one in targets for text in (f"rounds to {one:.4g}", "GB"))]
-    columns += [f"% in round {number}" for number in rounds]
+    columns += [f"{'% ' if is_accuracy else ''}in round {number}" for number in rounds]
     columns += [f"over rounds {given.over[0]} to {given.over[-1]}"] if given.over else []
     columns += ["best %"] if is_accuracy else []
     print(Table(given.metric.replace("_", " "), tuple(columns), tuple(sorted(lines)), ()).to_markdown())

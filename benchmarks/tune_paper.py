@@ -139,7 +139,7 @@ LONG: dict[tuple[str, str], list[Values]] = {
         _momentum(0.2, 0.1, 3e-4),
     ],
 }
-"""For `--long`: near the best of the shorter search, and as the paper prints."""
+"""For `--long`: near the best of the shorter search, between FedLADA and FedCM, and as the paper prints."""
 NEIGHBOURS: dict[str, Mapping[str, float]] = {
     "fedlada": {"lr": 2, "v_init": 10, "weight_decay": 2},
     "fedcm": {"lr": 2, "alpha": 2, "weight_decay": 2},

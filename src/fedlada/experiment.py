@@ -25,7 +25,7 @@ from fedlada.method import FederatedMethod
 from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
-from fedlada.recipes import RECIPES, hyper_parameters
+from fedlada.recipes import RECIPES, hyper_parameters, stored_hyper_parameters
 from fedlada.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.validation import count, field_types, one_of, probability
 from fedlada.words import nearest
@@ -140,7 +140,7 @@ class Experiment:
             suited["num_clients"] = PLAIN["num_clients"]
         if (num_clients := self.num_clients or suited["num_clients"]) is not None:
             suited["cohort_size"] = min(suited["cohort_size"], num_clients)
-        hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
+        hyper = stored_hyper_parameters(self.method, {**suited.pop("hyper"), **self.hyper})
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
         is_same = all(getattr(self, name) == value for name, value in changed.items())

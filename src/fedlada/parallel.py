@@ -230,6 +230,8 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
     except TrainingDiverged as error:
         if job.goals and error.result is not None:  # whoever needs this run must know without running it again
             write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
+            if job.discards:
+                discard_states(job.folder)
         return str(error)
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))

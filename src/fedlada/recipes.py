@@ -7,7 +7,7 @@ does; adaptive ones clip, add L2, then AMSGrad, then the amendment. `docs/method
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedlada.local import (
@@ -222,6 +222,13 @@ RECIPES: dict[str, Callable[..., FederatedMethod]] = {
 def hyper_parameters(method: str) -> dict[str, Any]:
     """A method's hyper-parameters with the recipe's defaults."""
     return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
+
+
+def stored_hyper_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the configuration of a run names: what is given, and defaults of all but what came later than runs."""
+    defaults = hyper_parameters(method)
+    came_later = {name for name in ("power",) if name in defaults and given.get(name, defaults[name]) == defaults[name]}
+    return {name: value for name, value in {**defaults, **given}.items() if name not in came_later}
 
 
 HYPER_PARAMETERS: dict[str, str] = {

@@ -42,7 +42,7 @@ def decay_of_old(name: str, value: object) -> None:
         raise ValueError(f"{name} must be in [0, 1), got {value}")
 
 
-def adaptivity(name: str, value: object) -> None:
+def at_most_half(name: str, value: object) -> None:
     """Refuse all but (0, 1/2]."""
     if not 0 < _number(name, value) <= 0.5:
         raise ValueError(f"{name} must be in (0, 0.5], got {value}")

@@ -14,8 +14,9 @@ def nearest(word: str, choices: Sequence[str]) -> str:
 
 def did_you_mean(word: object, choices: Sequence[str]) -> str:
     """The end of a sentence that has named the choices: "; did you mean ...?" where something is close."""
-    close = difflib.get_close_matches(word, choices, n=1) if isinstance(word, str) else []
-    return f"; did you mean {close[0]!r}?" if close else ""
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1) if isinstance(word, str) else []
+    return f"; did you mean {by_lower_case[close[0]]!r}?" if close else ""
 
 
 def in_words(values: Mapping[str, Any]) -> str:

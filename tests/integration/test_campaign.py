@@ -94,18 +94,25 @@ def test_discarded_checkpoints_leave_the_history(tmp_path):
     assert rows(longer.folder) == alone(tmp_path / "alone", 3)
 
 
-def test_a_run_that_has_enough_discards_its_checkpoints_itself_and_one_that_was_stopped_keeps_them(tmp_path):
+def test_a_run_that_has_enough_discards_its_checkpoints_itself_and_one_that_has_not_keeps_them(tmp_path):
     """Not at the end of the campaign: the disk would be full by then."""
-    config = TINY.to_json()
-    done, stopped = tmp_path / "done", tmp_path / "stopped"
-    jobs = [
-        Job("done", config, done, (Goal(2),), discards=True),
-        Job("stopped", config, stopped, (Goal(ENDLESS),), True),
-    ]
-    assert run_jobs(jobs, num_processes=1, quiet=True, deadline=time.time() + 2) == ["", ""]
+    config = replace(TINY, rounds=4).to_json()
+    done, short = tmp_path / "done", tmp_path / "short"
+    jobs = [Job("", config, folder, (Goal(needed),), discards=True) for folder, needed in ((done, 2), (short, 9))]
+    assert run_jobs(jobs, num_processes=1, quiet=True) == ["", ""]
     assert [row["round"] for row in rows(done)] == [1, 2]
     assert not (done / "checkpoints").exists()
-    assert (stopped / "checkpoints").exists()
+    assert (short / "checkpoints").exists()
+
+
+def test_a_discarded_run_that_is_needed_further_keeps_what_it_had(tmp_path):
+    """It starts again, and may be stopped before it is there."""
+    store = RunStore(tmp_path / "runs")
+    (outcome,) = carry_out([request(4)], store, replace(HERE, discard=True))
+    had = rows(outcome.folder)
+    carry_out([request(6)], store, HERE)
+    assert (outcome.folder / "metrics.old.jsonl").read_text().count("\n") == 4
+    assert rows(outcome.folder)[:4] == had
 
 
 FLAGS = ["--model", "mlp", "--num-clients", "20", "--cohort-size", "2", "--batch-size", "40", "--local-epochs", "1"]

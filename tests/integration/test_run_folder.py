@@ -214,7 +214,7 @@ def test_python_runs_refuse_another_run(tmp_path):
     done = fedlada("resume", tmp_path, code=2)
     assert "was made from Python: call simulate with the same arguments" in done.stderr
     done = fedlada("run", "--out", tmp_path, code=2)
-    assert done.stderr.splitlines()[-1] == f"fedlada: {tmp_path} was made from Python: take another folder"
+    assert done.stderr == f"fedlada: {tmp_path} was made from Python: take another folder\n"
     with pytest.raises(ValueError, match="was made from Python: take another folder"):
         Experiment(rounds=2, device="cpu").run(out=tmp_path)
 

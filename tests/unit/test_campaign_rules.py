@@ -25,6 +25,7 @@ from fedlada.data.images import Images
 from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.history import History
+from fedlada.local import AMSGrad
 from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
 from fedlada.paper.describe import setting_notes
 from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
@@ -32,6 +33,7 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import curves, group, ratios
 from fedlada.paper.targets import TARGETS
 from fedlada.progress_of_many import Course, Estimate
+from fedlada.runs.parts import describe_part
 
 TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
 
@@ -383,3 +385,14 @@ def test_seeds_without_a_value_are_named_below_a_chart():
 def test_half_a_client_is_rounded_up():
     own = Setting(scale=QUICK_ON_DIGITS, preset="paper", seeds=(0,), device="cpu")
     assert [one.experiment.cohort_size for one in TARGETS["F4"].requests(own)] == [3, 5, 10, 25]  # of 50
+
+
+def test_what_came_when_runs_were_stored_already_is_not_said_at_its_default():
+    """Runs of before, in folders, caches, archives and federations, are the same runs."""
+    plain, said, other = (Experiment(method="fedlada", hyper=hyper) for hyper in ({}, {"power": 0.5}, {"power": 0.25}))
+    assert "power" not in plain.resolved().hyper
+    assert other.resolved().hyper["power"] == 0.25
+    assert digest(plain) == digest(said) != digest(other)
+    assert "power" not in describe_part(AMSGrad())
+    assert "power=0.25" in describe_part(AMSGrad(power=0.25))
+    assert other.build_method().local[-2].power == 0.25

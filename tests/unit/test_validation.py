@@ -30,6 +30,7 @@ from fedlada.server import SGD
         (lambda: recipes.localadam(power=0.6), r"power must be in \(0, 0.5\], got 0.6"),
         (lambda: recipes.fedlada(power=0), r"power must be in \(0, 0.5\], got 0"),
         (lambda: recipes.localadam(v_start="one"), "v_start must be one of zero, server, got 'one'"),
+        (lambda: recipes.localadam(v_start="Server"), r"v_start must be .*, got 'Server'; did you mean 'server'\?"),
         (lambda: recipes.localadam(second_moment="x"), "second_moment must be one of averaged, reset, got 'x'"),
         (lambda: recipes.localadam(maximum=False), "maximum=False with v_start='zero' would ignore"),
         (lambda: recipes.fedprox(mu=-1), "mu must not be negative, got -1"),

@@ -100,7 +100,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
         )
     said = {job.folder.name: why for job, why in zip(jobs, failures, strict=True)}
     outcomes = [store.outcome(request, said.get(names[id(request)], "")) for request in requests]
-    if work.discard:
+    if work.discard:  # of those that were done before; the others have discarded theirs themselves
         open_ones = {names[id(outcome.request)] for outcome in outcomes if not outcome.is_settled}
         for request in requests:
             if names[id(request)] in mine - open_ones:

@@ -25,7 +25,7 @@ from fedlada.history import Result
 from fedlada.observers import Callback, Observer
 from fedlada.progress import live_or_plain
 from fedlada.recipes import hyper_parameters
-from fedlada.runs.config import is_experiment, read_config
+from fedlada.runs.config import is_experiment, read_config, refuse_folder_from_python
 from fedlada.simulation import Simulation
 from fedlada.words import in_words
 
@@ -47,6 +47,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
+    refuse_folder_from_python(folder)  # before anything is read or said
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 

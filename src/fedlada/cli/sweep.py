@@ -83,11 +83,12 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
             file=sys.stderr,
         )
     announce(folder, TITLE, [store.outcome(request) for request in everything])
-    # A rung goes on from the states of the one before: they are discarded at the end alone.
-    rung_work = replace(work, discard=False)
+    # A rung goes on from the states of the one before: where there are several they are discarded at the end alone.
+    rung_work = replace(work, discard=work.discard and len(steps) == 1)
     scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
-    if work.discard:
-        for outcome in (outcome for one in scored for outcome in one.outcomes if outcome.is_settled):
+    outcomes = [outcome for one in scored for outcome in one.outcomes]
+    if work.discard and all(outcome.is_settled for outcome in outcomes):  # else the rungs to come need them
+        for outcome in outcomes:
             store.discard_states(outcome.request)
     _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags)
 

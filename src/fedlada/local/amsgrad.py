@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedlada.local.transform import LocalTransform
+from fedlada.local.transform import UNSAID_AT_DEFAULT, LocalTransform
 from fedlada.state import Round, Run, Step, Vectors
-from fedlada.validation import adaptivity, decay_of_old, one_of, positive
+from fedlada.validation import at_most_half, decay_of_old, one_of, positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class AMSGrad(LocalTransform):
     """Turns a gradient g into m / sqrt(v_hat), as Algorithm 3 of the FedLADA paper does inside its amendment.
+
+    Another `power` of v_hat than its root makes the step less adaptive (Padam, Chen et al. 2018).
 
     Each round begins with m = 0 and v_hat = v^t, the mean that the server keeps (`second_moment="averaged"`), or
     with v_hat = `v_init` (`"reset"`, and then no second moment travels).
@@ -33,8 +35,8 @@ class AMSGrad(LocalTransform):
     """The mapping h of v to v_hat: the running maximum (AMSGrad), or without it v itself above the floor (Adam)."""
     bias_correction: bool = False
     """Divide m by 1 - beta1^tau, and v by 1 - beta2^tau where it started from zero."""
-    power: float = 0.5
-    """Of v_hat: 1/2 is the root. The smaller, the less a step differs between coordinates (Padam, Chen et al. 2018)."""
+    power: float = field(default=0.5, metadata=UNSAID_AT_DEFAULT)
+    """Of v_hat: 1/2 is the root. The smaller, the less a step differs between coordinates."""
     second_moment: str = "averaged"
     """"averaged" by the server over the cohort, or "reset" by each client in each round."""
 
@@ -44,7 +46,7 @@ class AMSGrad(LocalTransform):
         decay_of_old("beta1", self.beta1)
         decay_of_old("beta2", self.beta2)
         positive("v_init", self.v_init)
-        adaptivity("power", self.power)
+        at_most_half("power", self.power)
         one_of("v_start", self.v_start, ("zero", "server"))
         one_of("second_moment", self.second_moment, ("averaged", "reset"))
         if not self.maximum and self.second_moment == "averaged" and self.v_start == "zero":

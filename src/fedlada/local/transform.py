@@ -9,6 +9,9 @@ from torch import Tensor
 
 from fedlada.state import Round, Run, Step, Vectors
 
+UNSAID_AT_DEFAULT: dict[str, bool] = {"unsaid at default": True}
+"""Metadata of a field that came when runs were stored already: these are the same runs as those with its default."""
+
 
 class LocalTransform(ABC):
     """One link of the chain that turns a gradient into the step that a client takes.

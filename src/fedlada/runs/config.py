@@ -38,6 +38,12 @@ def is_experiment(config: Mapping[str, Any]) -> bool:
     return "dataset" in config
 
 
+def refuse_folder_from_python(folder: Path) -> None:
+    """An experiment does not go on with what was made by `simulate`."""
+    if (folder / "config.json").is_file() and not is_experiment(read_config(folder)):
+        raise ValueError(f"{folder} was made from Python: take another folder")
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """A run's `config.json`."""
     try:

@@ -20,11 +20,14 @@ from fedlada.observers import Observer
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
-from fedlada.runs.config import describe, first_difference, is_experiment, read_config
+from fedlada.runs.config import describe, first_difference, is_experiment, read_config, refuse_folder_from_python
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.simulation import Simulation
 from fedlada.validation import count, positive
+
+DISCARDED = "checkpoints-discarded"
+"""In the folder of a run that is done and has given up its checkpoints: its metrics are a result, to be kept."""
 
 
 class RunFolder(Observer):
@@ -139,10 +142,9 @@ class RunFolder(Observer):
         config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds
         path = self.path / "config.json"
         if path.exists():
-            stored = read_config(self.path)
-            if is_experiment(config) and not is_experiment(stored):
-                raise ValueError(f"{self.path} was made from Python: take another folder")
-            stored = self.upgrade(stored)
+            if is_experiment(config):
+                refuse_folder_from_python(self.path)
+            stored = self.upgrade(read_config(self.path))
             if difference := first_difference(stored, config):
                 way_out = "take another folder" + (
                     ", or `fedlada resume` to go on with that one" if is_experiment(stored) else ""
@@ -172,7 +174,8 @@ class RunFolder(Observer):
             simulation.history = History(rows[:round])
             break
         self.resumed_at = simulation.round
-        starts_again = simulation.round == 0 and (damaged or len(rows) >= self.checkpoint_every)
+        had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
+        starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:
             why = "too few whole lines of metrics" if lines_missing else "no whole checkpoint"
             goes_on = "the run starts again" if starts_again else f"it goes on from round {simulation.round}"
@@ -184,6 +187,7 @@ class RunFolder(Observer):
         write_rows(self.metrics_path, rows[: simulation.round])
         if simulation.round == 0:  # from here on every round is there
             (self.path / archived.FILE).unlink(missing_ok=True)
+            (self.path / DISCARDED).unlink(missing_ok=True)
         self._num_lines = simulation.round
         # A best round after the checkpoint will be met again too, so only the value before it counts here.
         self._best_accuracy = simulation.history.best() or -math.inf
@@ -201,6 +205,8 @@ class RunFolder(Observer):
 
 def discard_states(folder: Path) -> None:
     """Remove a run's checkpoints and model: its history stays, but it cannot be extended."""
+    if (folder / "checkpoints").exists():
+        (folder / DISCARDED).touch()
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     (folder / "model.safetensors").unlink(missing_ok=True)
 

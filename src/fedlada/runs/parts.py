@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedlada.local.transform import UNSAID_AT_DEFAULT
 from fedlada.state import map_inside
 
 
 def describe_part(part: object) -> str:
     """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
     # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
-    own = {one.name: getattr(part, one.name) for one in fields(part)} if is_dataclass(part) else vars(part)
+    own = _said(part) if is_dataclass(part) else vars(part)
     named = map_inside(_Named, own)
     return f"{type(part).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(named.items()))})"
+
+
+def _said(part: Any) -> dict[str, Any]:
+    values = {one: getattr(part, one.name) for one in fields(part)}
+    unsaid = {one for one in values if one.metadata == UNSAID_AT_DEFAULT and values[one] == one.default}
+    return {one.name: value for one, value in values.items() if one not in unsaid}
 
 
 class _Named:
