@@ -105,6 +105,16 @@ def test_a_run_that_has_enough_discards_its_checkpoints_itself_and_one_that_has_
     assert (short / "checkpoints").exists()
 
 
+def test_a_run_that_another_process_extends_keeps_its_checkpoints(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    (outcome,) = carry_out([request(2)], store, HERE)
+    with FileLock(outcome.folder / ".lock"):
+        carry_out([request(2)], store, replace(HERE, discard=True))
+        assert (outcome.folder / "checkpoints").exists()
+    carry_out([request(2)], store, replace(HERE, discard=True))
+    assert not (outcome.folder / "checkpoints").exists()
+
+
 def test_a_discarded_run_that_is_needed_further_keeps_what_it_had(tmp_path):
     """It starts again, and may be stopped before it is there."""
     store = RunStore(tmp_path / "runs")

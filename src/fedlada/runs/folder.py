@@ -204,11 +204,19 @@ class RunFolder(Observer):
 
 
 def discard_states(folder: Path) -> None:
-    """Remove a run's checkpoints and model: its history stays, but it cannot be extended."""
-    if (folder / "checkpoints").exists():
-        (folder / DISCARDED).touch()
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    (folder / "model.safetensors").unlink(missing_ok=True)
+    """Remove a run's checkpoints and model: its history stays, but it cannot be extended.
+
+    Not of a run that another process is extending just now.
+    """
+    if not (folder / "checkpoints").exists():
+        return
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            (folder / DISCARDED).touch()
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            (folder / "model.safetensors").unlink(missing_ok=True)
+    except Timeout:
+        return
 
 
 def export(model: nn.Module, path: Path) -> None:
