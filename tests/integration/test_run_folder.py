@@ -219,6 +219,14 @@ def test_python_runs_refuse_another_run(tmp_path):
         Experiment(rounds=2, device="cpu").run(out=tmp_path)
 
 
+def test_a_folder_of_a_federation_is_called_that(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"engine": "flower", "method": "fedavg"}))
+    assert "was made by a federation: start it with the same arguments" in fedlada("resume", tmp_path, code=2).stderr
+    assert "was made by a federation: take another" in fedlada("run", "--out", tmp_path, code=2).stderr
+    with pytest.raises(ValueError, match="was made by a federation: give load_run the model"):
+        library.load_run(tmp_path)
+
+
 def test_a_schedule_is_known_by_its_values_not_by_its_place_in_memory(tmp_path):
     def rates():
         return schedules.WarmUp(lambda _: 0.05, 3)

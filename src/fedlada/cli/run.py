@@ -25,7 +25,7 @@ from fedlada.history import Result
 from fedlada.observers import Callback, Observer
 from fedlada.progress import live_or_plain
 from fedlada.recipes import hyper_parameters
-from fedlada.runs.config import is_experiment, read_config, refuse_folder_from_python
+from fedlada.runs.config import how_made, is_experiment, is_federation, read_config, refuse_other_than_experiment
 from fedlada.simulation import Simulation
 from fedlada.words import in_words
 
@@ -47,7 +47,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
-    refuse_folder_from_python(folder)  # before anything is read or said
+    refuse_other_than_experiment(folder)  # before anything is read or said
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
@@ -67,8 +67,9 @@ def resume(folder: Path, rounds: int | None, data_dir: str | None, quiet: bool, 
       fedlada run --rounds 20 --out runs/long
       fedlada resume runs/long --rounds 40
     """
-    if not is_experiment(read_config(folder)):
-        raise ValueError(f"{folder} was made from Python: call simulate with the same arguments and out= again")
+    if not is_experiment(stored := read_config(folder)):
+        way = "start it" if is_federation(stored) else "call simulate"
+        raise ValueError(f"{folder} was {how_made(stored)}: {way} with the same arguments and out= again")
     experiment = Experiment.read(folder / "config.json")
     if rounds is not None:
         experiment = replace(experiment, rounds=max(rounds, experiment.rounds))

@@ -38,10 +38,20 @@ def is_experiment(config: Mapping[str, Any]) -> bool:
     return "dataset" in config
 
 
-def refuse_folder_from_python(folder: Path) -> None:
-    """An experiment does not go on with what was made by `simulate`."""
-    if (folder / "config.json").is_file() and not is_experiment(read_config(folder)):
-        raise ValueError(f"{folder} was made from Python: take another folder")
+def is_federation(config: Mapping[str, Any]) -> bool:
+    """Whether this is the configuration of a run on real nodes."""
+    return config.get("engine") == "flower" and not is_experiment(config)
+
+
+def how_made(config: Mapping[str, Any]) -> str:
+    """How a run that is no experiment came about, behind "was"."""
+    return "made by a federation" if is_federation(config) else "made from Python"
+
+
+def refuse_other_than_experiment(folder: Path) -> None:
+    """An experiment does not go on with what was made by `simulate` or by a federation."""
+    if (folder / "config.json").is_file() and not is_experiment(config := read_config(folder)):
+        raise ValueError(f"{folder} was {how_made(config)}: take another folder")
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fedlada.observers import Observer
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
-from fedlada.runs.config import describe, first_difference, is_experiment, read_config, refuse_folder_from_python
+from fedlada.runs.config import describe, first_difference, is_experiment, read_config, refuse_other_than_experiment
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.simulation import Simulation
@@ -143,7 +143,7 @@ class RunFolder(Observer):
         path = self.path / "config.json"
         if path.exists():
             if is_experiment(config):
-                refuse_folder_from_python(self.path)
+                refuse_other_than_experiment(self.path)
             stored = self.upgrade(read_config(self.path))
             if difference := first_difference(stored, config):
                 way_out = "take another folder" + (

@@ -18,7 +18,7 @@ from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
-from fedlada.runs.config import is_experiment, read_config
+from fedlada.runs.config import how_made, is_experiment, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
 
@@ -69,7 +69,7 @@ def open_run(
 def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
     """The experiment of a run's configuration, or a sentence where the command line did not make it."""
     if not is_experiment(config):
-        raise ValueError(f"{folder} was made from Python: give load_run the model that it trained")
+        raise ValueError(f"{folder} was {how_made(config)}: give load_run the model that it trained")
     return Experiment.read(folder / "config.json")
 
 
