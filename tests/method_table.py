@@ -68,7 +68,13 @@ METHODS: dict[str, Row] = {
         3,
         2,
         {**COMMON, **MOMENTS, "alpha": 0.3},
-        ({"v_start": "server"}, {"decoupled": True}, {"v_init": 1e-16, "alpha": 0.05}, {"beta1": 0.0, "power": 0.25}),
+        (
+            {"v_start": "server"},
+            {"decoupled": True},
+            {"v_init": 1e-16, "alpha": 0.05},
+            {"beta1": 0.0},
+            {"beta1": 0.0, "power": 0.25},
+        ),
     ),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from fedlada.local import (
@@ -19,6 +20,7 @@ from fedlada.local import (
     TowardGlobalDirection,
     WeightDecay,
 )
+from fedlada.local.transform import UNSAID_AT_DEFAULT
 from fedlada.method import FederatedMethod
 from fedlada.server import SGD, Adam, ServerOptimizer
 from fedlada.validation import not_negative
@@ -225,10 +227,11 @@ def hyper_parameters(method: str) -> dict[str, Any]:
 
 
 def stored_hyper_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the configuration of a run names: what is given, and defaults of all but what came later than runs."""
+    """All that the configuration of a run names: every value but those that are not said at their default."""
     defaults = hyper_parameters(method)
-    came_later = {name for name in ("power",) if name in defaults and given.get(name, defaults[name]) == defaults[name]}
-    return {name: value for name, value in {**defaults, **given}.items() if name not in came_later}
+    came_later = {one.name for one in fields(AMSGrad) if one.metadata == UNSAID_AT_DEFAULT}
+    every = {**defaults, **given}
+    return {name: value for name, value in every.items() if name not in came_later or value != defaults[name]}
 
 
 HYPER_PARAMETERS: dict[str, str] = {
