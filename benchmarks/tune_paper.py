@@ -9,8 +9,8 @@ training data held out, seed 0. All go to round 100, the best two fifths to roun
 accuracy over rounds 50, 100, ..., 300, so that an early rise and a good end both count. The test set is looked at in
 `final` alone. A stage that was stopped goes on, from checkpoints that are at most three minutes old. FedLADA and
 FedCM, the two best methods on CIFAR-100, have a second go around the best of the first, which takes part again: on
-CIFAR-100 eight more configurations each, chosen by hand, elsewhere six, its neighbours. With `--long` eight of each,
-chosen by hand, all go to the end, without a stage before it that would prefer an early rise.
+CIFAR-100 eight more configurations each, chosen by hand, elsewhere six, its neighbours. With `--by-hand` a few
+of each, as many of every method, all go to the end, without a stage before it that would prefer an early rise.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import json
 import math
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from tune_paper_values import BY_HAND, ELSEWHERE, GRIDS, HALVES, MAPPED, NEIGHBOURS, SECOND, Values
 
 from fedlada.campaign.archive import adopt_archive
 from fedlada.campaign.run import Budget, Work, carry_out
@@ -39,114 +40,6 @@ from fedlada.words import in_words
 
 NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 12, 300, 50
 SELECTION = Selection("validation_accuracy", "mean")
-Values = dict[str, Any]
-
-GRIDS: dict[str, Mapping[str | tuple[str, ...], Sequence[Any]]] = {
-    "fedlada": {
-        # Where v_hat is at its floor a step is SGD's at lr / sqrt(v_init), here 0.1 or 0.3: the lower the floor, the
-        # more coordinates adapt.
-        ("lr", "v_init"): ((1e-3, 1e-4), (3e-3, 1e-4), (3e-4, 1e-5), (1e-3, 1e-5), (1e-4, 1e-6), (3e-4, 1e-6)),
-        "alpha": (0.05, 0.1),
-        ("weight_decay", "decoupled"): ((1e-3, False), (3e-3, False), (1e-1, True)),
-        "beta1": (0.0,),
-    },
-    "fedcm": {"lr": (0.1, 0.2, 0.4), "alpha": (0.05, 0.1, 0.2), "weight_decay": (3e-4, 1e-3, 3e-3)},
-    "fedadam": {
-        "lr": (0.01, 0.03, 0.1),
-        "server_lr": (0.03, 0.1),
-        "tau": (1e-3, 1e-2),
-        "weight_decay": (1e-3, 3e-3),
-    },
-    "fedavg": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
-    "scaffold": {"lr": (0.03, 0.05, 0.1), "weight_decay": (1e-4, 1e-3, 3e-3), "server_lr": (1.0, 1.5)},
-}
-ELSEWHERE: dict[str, Mapping[str | tuple[str, ...], Sequence[Any]]] = {
-    "fedlada": {
-        "lr": (3e-4, 5e-4, 1e-3),
-        "v_init": (1e-8, 1e-7),
-        "alpha": (0.1, 0.2),
-        "weight_decay": (0.05, 0.1, 0.2),
-        "decoupled": (True,),
-        "beta1": (0.0,),
-    },
-    "fedcm": {"lr": (0.05, 0.1, 0.2), "alpha": (0.1, 0.2), "weight_decay": (3e-4, 1e-3, 2e-3)},
-}
-"""Where CIFAR-100 showed that it is worth looking; a round there has 20 steps, on CIFAR-10 50, on TinyImageNet 40."""
-MAPPED: dict[str, Values] = {
-    "fedlada": {
-        "lr": 0.003,
-        "alpha": 0.1,
-        "weight_decay": 1e-3,
-        "decoupled": False,
-        "beta1": 0.0,
-        "v_init": 1e-4,
-    },
-    "fedcm": {"lr": 0.4, "alpha": 0.05, "weight_decay": 1e-4},
-}
-"""The best of the first map on CIFAR-100."""
-
-
-def _decoupled(lr: float, v_init: float, alpha: float, weight_decay: float) -> Values:
-    amended = {"lr": lr, "v_init": v_init, "alpha": alpha, "weight_decay": weight_decay}
-    return {**amended, "decoupled": True, "beta1": 0.0}
-
-
-def _momentum(lr: float, alpha: float, weight_decay: float) -> Values:
-    return {"lr": lr, "alpha": alpha, "weight_decay": weight_decay}
-
-
-SECOND: dict[tuple[str, str], list[Values]] = {
-    ("cifar100", "fedlada"): [
-        _decoupled(1e-3, 1e-5, 0.1, 0.2),
-        _decoupled(5e-4, 1e-5, 0.1, 0.2),
-        _decoupled(1e-3, 1e-6, 0.1, 0.1),
-        _decoupled(5e-4, 1e-6, 0.1, 0.2),
-        _decoupled(1e-3, 1e-5, 0.2, 0.1),
-        _decoupled(2e-3, 1e-5, 0.1, 0.05),
-        _decoupled(1e-3, 1e-4, 0.1, 0.1),
-        _decoupled(5e-4, 1e-7, 0.1, 0.2),
-    ],
-    ("cifar100", "fedcm"): [
-        _momentum(0.1, 0.1, 2e-3),
-        _momentum(0.15, 0.1, 1e-3),
-        _momentum(0.05, 0.1, 1e-3),
-        _momentum(0.05, 0.1, 2e-3),
-        _momentum(0.05, 0.05, 1e-3),
-        _momentum(0.1, 0.1, 6e-4),
-        _momentum(0.1, 0.15, 1e-3),
-        _momentum(0.1, 0.07, 1e-3),
-    ],
-}
-LONG: dict[tuple[str, str], list[Values]] = {
-    ("cifar10", "fedlada"): [
-        _decoupled(1e-3, 1e-7, 0.2, 0.2),  # the best of the search to round 150
-        _decoupled(1e-3, 1e-7, 0.1, 0.1),
-        _decoupled(5e-4, 1e-8, 0.1, 0.2),
-        _decoupled(1e-3, 1e-5, 0.1, 0.1),
-        _decoupled(1e-3, 1e-4, 0.1, 0.1),  # where v_hat is at its floor a step is FedCM's, as printed
-        {**_decoupled(1e-2, 1e-8, 0.1, 1e-2), "power": 0.25},
-        {**_decoupled(3e-2, 1e-8, 0.1, 3e-3), "power": 0.125},
-        {**_decoupled(1e-2, 1e-4, 0.1, 1e-3), "decoupled": False},
-    ],
-    ("cifar10", "fedcm"): [
-        _momentum(0.1, 0.1, 1e-3),  # as printed
-        _momentum(0.1, 0.1, 5e-4),
-        _momentum(0.1, 0.1, 2e-3),
-        _momentum(0.05, 0.1, 1e-3),
-        _momentum(0.05, 0.1, 2e-3),
-        _momentum(0.1, 0.2, 1e-3),
-        _momentum(0.1, 0.2, 2e-3),
-        _momentum(0.2, 0.1, 3e-4),
-    ],
-}
-"""For `--long`: near the best of the shorter search, between FedLADA and FedCM, and as the paper prints."""
-NEIGHBOURS: dict[str, Mapping[str, float]] = {
-    "fedlada": {"lr": 2, "v_init": 10, "weight_decay": 2},
-    "fedcm": {"lr": 2, "alpha": 2, "weight_decay": 2},
-}
-"""Where nothing was chosen by hand: the factors by which one value at a time is multiplied and divided."""
-HALVES = ("scaffold",)
-"""Its clients remember a vector each, and twelve such checkpoints do not fit on every disk."""
 
 
 def configurations(method: str, dataset: str, number: int = NUM_CONFIGURATIONS) -> list[Values]:
@@ -209,7 +102,7 @@ def search(method: str, values: Sequence[Values], given: argparse.Namespace, wor
         if not part:
             continue
         third = given.eval_every * round(given.rounds / 3 / given.eval_every)
-        steps = [] if given.long else [Rung(third, math.ceil(0.4 * len(part)))]
+        steps = [] if given.by_hand else [Rung(third, math.ceil(0.4 * len(part)))]
         steps.append(Rung(given.rounds, len(part)))
         own = sweep(part, steps, SELECTION, lambda requests: carry_out(requests, store, work))
         if all(outcome.is_settled for one in own for outcome in one.outcomes):
@@ -225,8 +118,8 @@ def best_first(scored: Sequence[Scored]) -> list[Scored]:
 
 def tune(method: str, given: argparse.Namespace, work: Work) -> list[Scored]:
     """The search, and the second one where there is one; the long one alone if that is wanted."""
-    if given.long:
-        return search(method, LONG[given.dataset, method], given, work)
+    if given.by_hand:
+        return search(method, BY_HAND[given.dataset, method], given, work)
     first = configurations(method, given.dataset, given.configurations)
     scored = search(method, first, given, work)
     if not is_complete(scored, given.rounds):
@@ -270,7 +163,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--eval-every", type=int, default=EVAL_EVERY)
     parser.add_argument("--configurations", type=int, default=NUM_CONFIGURATIONS, help="of each method")
-    parser.add_argument("--long", action="store_true", help="eight of each, chosen by hand, all to the end")
+    parser.add_argument("--by-hand", action="store_true", help="a few of each, chosen by hand, all to the end")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--merge", type=Path, help="an archive of `fedlada pack`: its runs are not run again")
     parser.add_argument("--budget", type=float, help="minutes, after which all is saved")
@@ -280,8 +173,8 @@ def main() -> None:
     methods = given.methods.split(",")
     if unknown := [method for method in methods if method not in GRIDS]:
         parser.error(f"no grid for {unknown[0]}: there are {', '.join(GRIDS)}")
-    if given.long and (missing := [method for method in methods if (given.dataset, method) not in LONG]):
-        parser.error(f"--long has nothing for {missing[0]} on {given.dataset}")
+    if given.by_hand and (missing := [method for method in methods if (given.dataset, method) not in BY_HAND]):
+        parser.error(f"--by-hand has nothing for {missing[0]} on {given.dataset}")
     if not 2 <= given.configurations <= 24:
         parser.error("--configurations must be from 2 to 24: there are no more in every grid")
     if given.rounds < 2 * given.eval_every:
