@@ -249,10 +249,12 @@ def test_sources_need_a_folder(tmp_path, monkeypatch):
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = {
-    "cifar10": ("fedavg", "fedadam", "fedlada"),  # and FedCM, whose printed values stay
+    "cifar10": ("fedavg", "scaffold", "fedadam", "fedlada"),  # and FedCM, whose printed values stay
     "cifar100": ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada"),
-    "tinyimagenet": (),
+    "tinyimagenet": ("fedlada",),
 }
+CARRIED_OVER = {"tinyimagenet": ("fedavg", "scaffold", "fedcm", "fedadam")}
+"""What was searched on CIFAR-100 alone and is used here too."""
 
 
 def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched():
@@ -263,7 +265,7 @@ def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched
             assert suited["hyper"]["clip_norm"] == 10.0
             assert suited["hyper"].get("decoupled", False) == adaptive
             assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
-            if method not in searched:
+            if method not in (*searched, *CARRIED_OVER.get(dataset, ())):
                 assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
                 assert suited["lr"] == (0.001 if adaptive else 0.1)
 
@@ -275,7 +277,7 @@ def winners(dataset):
         yield method, dict(pair.rsplit(" ", 1) for pair in line.split(", "))
 
 
-@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("dataset", SEARCHED)
 def test_a_run_has_the_values_that_won_the_search(dataset):
     found = dict(winners(dataset))
     assert set(SEARCHED[dataset]) <= set(found)
@@ -287,9 +289,18 @@ def test_a_run_has_the_values_that_won_the_search(dataset):
             assert used[name] == (text == "True" if text in ("True", "False") else float(text))
 
 
+def test_values_that_are_carried_over_are_those_of_cifar100():
+    for dataset, methods in CARRIED_OVER.items():
+        for method in methods:
+            suited, there = preset(dataset, method), preset("cifar100", method)
+            assert (suited["lr"], suited["hyper"]) == (there["lr"], there["hyper"])
+            tuned = values_of("tuned", dataset, dataset, method)
+            assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
+
+
 def test_what_was_not_searched_is_tuned_as_printed_and_a_new_search_goes_first(monkeypatch):
     for dataset, searched in SEARCHED.items():
-        for method in set(RECIPES) - set(searched):
+        for method in set(RECIPES) - set(searched) - set(CARRIED_OVER.get(dataset, ())):
             assert values_of("tuned", dataset, dataset, method) == values_of("paper", dataset, dataset, method)
     monkeypatch.setitem(OURS, ("cifar100", "fedlada"), (0.123, {"decoupled": True}))
     new = values_of("tuned", "cifar100", "cifar100", "fedlada")
