@@ -42,8 +42,12 @@ class Command:
 
 
 def lines_in(page: str) -> list[str]:
-    """The lines that are such a command, each once."""
-    return list(dict.fromkeys(line.strip() for line in page.splitlines() if line.strip().startswith(BEGINNING)))
+    """The lines that are such a command, each once, whatever is remarked behind them."""
+    found: dict[str, str] = {}
+    for line in page.splitlines():
+        if line.strip().startswith(BEGINNING):
+            found.setdefault(line.partition(" #")[0].strip(), line.strip())
+    return list(found.values())
 
 
 def words_of(line: str) -> list[str]:

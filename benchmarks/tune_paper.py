@@ -6,11 +6,13 @@
 Twelve configurations a method (or `--configurations`), the printed one and the best known before among them (on
 CIFAR-100 of the first map in `docs/results.md`, elsewhere of CIFAR-100), the others drawn from a grid; a tenth of the
 training data held out, seed 0. All go to round 100, the best two fifths to round 300. The score is the mean validation
-accuracy over rounds 50, 100, ..., 300, so that an early rise and a good end both count. The test set is looked at in
-`final` alone. A stage that was stopped goes on, from checkpoints that are at most three minutes old. FedLADA and
-FedCM, the two best methods on CIFAR-100, have a second go around the best of the first, which takes part again: on
-CIFAR-100 eight more configurations each, chosen by hand, elsewhere six, its neighbours. With `--by-hand` a few
-of each, as many of every method, all go to the end, without a stage before it that would prefer an early rise.
+accuracy over rounds 50, 100, ..., 300, so that an early rise and a good end both count. FedLADA and FedCM, the two best
+methods on CIFAR-100, have a second go around the best of the first, which takes part again: on CIFAR-100 eight more
+configurations each, chosen by hand, elsewhere six, its neighbours. With `--by-hand` a few of each, as many of every
+method, all go to the end, without a stage before it that would prefer an early rise.
+
+A search that was stopped goes on, from checkpoints that are at most three minutes old. The test set is looked at in
+`final` alone, which takes what `tune` found in the same folder.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from fedlada.paper import choices
 from fedlada.paper.published import DATASETS
 from fedlada.recipes import hyper_parameters
 from fedlada.report.table import Table
+from fedlada.runs.files import write_json
 from fedlada.words import in_words
 
 NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 12, 300, 50
@@ -91,11 +94,18 @@ def candidates(method: str, configurations: Sequence[Values], given: argparse.Na
     return found
 
 
-def search(method: str, values: Sequence[Values], given: argparse.Namespace, work: Work) -> list[Scored]:
-    """Successive halving in one go, or in two halves of the configurations; the best first."""
-    every, store = candidates(method, values, given), RunStore(given.out / "runs")
+def the_store(given: argparse.Namespace, every: Sequence[Candidate]) -> RunStore:
+    """Where the runs are kept, with those of the archive that these configurations need."""
+    store = RunStore(given.out / "runs")
     if given.merge is not None:
         adopt_archive(store, given.merge, [run for one in every for run in one.requests(given.rounds)])
+    return store
+
+
+def search(method: str, values: Sequence[Values], given: argparse.Namespace, work: Work) -> list[Scored]:
+    """Successive halving in one go, or in two halves of the configurations; the best first."""
+    every = candidates(method, values, given)
+    store = the_store(given, every)
     size = len(every) // 2 if method in HALVES else len(every)
     scored: list[Scored] = []
     for part in (every[:size], every[size:]):
@@ -117,7 +127,7 @@ def best_first(scored: Sequence[Scored]) -> list[Scored]:
 
 
 def tune(method: str, given: argparse.Namespace, work: Work) -> list[Scored]:
-    """The search, and the second one where there is one; the long one alone if that is wanted."""
+    """The search, and the second one where there is one; or what was chosen by hand."""
     if given.by_hand:
         return search(method, BY_HAND[given.dataset, method], given, work)
     first = configurations(method, given.dataset, given.configurations)
@@ -152,6 +162,45 @@ def report(method: str, scored: Sequence[Scored]) -> Table:
     return Table(f"{method}: mean validation accuracy", ("values", "score", "rounds"), rows, ())
 
 
+def tune_all(methods: Sequence[str], given: argparse.Namespace) -> None:
+    """Searches for each method, shows what was found and remembers the best for `final`."""
+    work = Work(jobs=given.jobs, budget=Budget(given.budget), quiet=True)
+    if given.by_hand:  # all at once: method by method the GPU would wait for the last run of each
+        every = [one for name in methods for one in candidates(name, BY_HAND[given.dataset, name], given)]
+        carry_out([run for one in every for run in one.requests(given.rounds)], the_store(given, every), work)
+    for method in methods:
+        if work.budget.is_spent:
+            print("the time is over: the same command goes on", flush=True)
+            return
+        scored = tune(method, given, work)
+        (given.out / f"{method}.md").write_text(report(method, scored).to_markdown(), encoding="utf-8")
+        if is_complete(scored, given.rounds):
+            best = scored[0].candidate.values
+            print(f"{json.dumps([given.dataset, method, best])}  {scored[0].score.mean:.4f}", flush=True)
+            write_json(best_file(given, method), best)
+        else:
+            print(f"{method}: the search has not ended", flush=True)
+
+
+def best_file(given: argparse.Namespace, method: str) -> Path:
+    return Path(given.out) / f"{given.dataset}-{method}-best.json"
+
+
+def final(methods: Sequence[str], given: argparse.Namespace, asked: Sequence[str]) -> None:
+    """`fedlada reproduce` with the best of each method, whatever the library's own presets say."""
+    for method in methods:
+        if not (file := best_file(given, method)).is_file():
+            raise ValueError(f"the search for {method} has not ended in {given.out}: run `tune` first")
+        best = json.loads(file.read_text(encoding="utf-8"))
+        choices.OURS[given.dataset, method] = (best.pop("lr"), best)
+    place = ("--datasets", given.dataset, "--data-dir", given.data_dir, "--device", given.device)
+    kept = ("--cache", str(given.out / "runs"), "--discard-checkpoints", "--quiet", "--jobs", str(given.jobs))
+    merged = () if given.merge is None else ("--merge", str(given.merge))
+    out = (*merged, "--methods", given.methods, "--out", str(given.out / f"final-{asked[0]}"))
+    sys.argv = ["fedlada", "reproduce", *asked, "--scale", "full", "--preset", "tuned", *place, *kept, *out]
+    fedlada()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=("tune", "final"))
@@ -160,8 +209,8 @@ def main() -> None:
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--methods", default=",".join(GRIDS))
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--eval-every", type=int, default=EVAL_EVERY)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the search")
+    parser.add_argument("--eval-every", type=int, default=EVAL_EVERY, help="in the search")
     parser.add_argument("--configurations", type=int, default=NUM_CONFIGURATIONS, help="of each method")
     parser.add_argument("--by-hand", action="store_true", help="a few of each, chosen by hand, all to the end")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
@@ -181,30 +230,11 @@ def main() -> None:
         parser.error("--rounds must be at least twice --eval-every")
     if given.stage == "final" and not asked:
         parser.error("final needs what `fedlada reproduce` is asked for, after --")
-    given.out.mkdir(parents=True, exist_ok=True)
-    work = Work(jobs=given.jobs, budget=Budget(given.budget), quiet=True, only_show=given.stage == "final")
-    for method in methods:
-        if work.budget.is_spent:
-            print("the time is over: the same command goes on", flush=True)
-            return
-        scored = tune(method, given, work)
-        (given.out / f"{method}.md").write_text(report(method, scored).to_markdown(), encoding="utf-8")
-        best = scored[0].candidate.values
-        lr, hyper = best["lr"], {name: value for name, value in best.items() if name != "lr"}
-        if is_complete(scored, given.rounds):
-            print(f"{json.dumps([given.dataset, method, lr, hyper])}  {scored[0].score.mean:.4f}", flush=True)
-            choices.OURS[given.dataset, method] = (lr, hyper)
-        elif given.stage == "final":
-            parser.error(f"the search for {method} has not ended: run `tune` first, with the same flags")
-        else:
-            print(f"{method}: the search has not ended", flush=True)
-    if given.stage == "final":
-        place = ("--datasets", given.dataset, "--data-dir", given.data_dir, "--device", given.device)
-        kept = ("--cache", str(given.out / "runs"), "--discard-checkpoints", "--quiet", "--jobs", str(given.jobs))
-        merged = () if given.merge is None else ("--merge", str(given.merge))
-        out = (*merged, "--methods", given.methods, "--out", str(given.out / f"final-{asked[0]}"))
-        sys.argv = ["fedlada", "reproduce", *asked, "--scale", "full", "--preset", "tuned", *place, *kept, *out]
-        fedlada()
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+        tune_all(methods, given) if given.stage == "tune" else final(methods, given, asked)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -70,3 +70,11 @@ def test_every_such_command_of_the_documentation_can_be_read(page, monkeypatch):
     for line in lines_in(page.read_text()):
         context = reproduce.make_context("reproduce", words_of(line))
         assert context.params["targets"], line
+
+
+def test_a_command_that_differs_in_a_remark_alone_counts_once(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from make_again import lines_in
+
+    page = "fedlada reproduce T6 # the sixth\n\n  fedlada reproduce T6\nfedlada reproduce T1\n"
+    assert lines_in(page) == ["fedlada reproduce T6 # the sixth", "fedlada reproduce T1"]
