@@ -17,9 +17,10 @@ clients = Dirichlet(num_clients=20, concentration=0.3).assign(y.cpu().numpy(), s
 torch.manual_seed(0)
 model = fedlada.models.mlp(10).to(device)
 
-method = fedlada.recipes.fedlada(alpha=0.1, v_init=1e-4)
-optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.01)
-scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.998)
+suited = fedlada.suggested("fedlada")
+method = suited["method"]  # or fedlada.recipes.fedlada(alpha=0.1), with its paper's defaults
+optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=suited["lr"])
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=suited["lr_decay"])
 server = method.init(optimizer.vector)
 kept = {}  # each client's private memory, for methods that have one
 

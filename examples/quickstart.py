@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import fedlada
-from fedlada import recipes
 from fedlada.data import Dirichlet, load_digits
 
 # Any pair of arrays and any nn.Module will do.
@@ -15,22 +14,17 @@ train, test = load_digits()
 torch.manual_seed(0)  # of the first weights
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
-methods = {
-    "fedavg": (recipes.fedavg(), 0.1),
-    "fedlada": (recipes.fedlada(alpha=0.1, v_init=1e-4), 0.01),
-}
-for name, (method, lr) in methods.items():
+for name in ("fedavg", "fedlada"):
     result = fedlada.simulate(
         model,
         train,
         test=test,
-        method=method,
+        **fedlada.suggested(name),  # method and rate; or method=recipes.fedlada(alpha=0.1), lr=0.001 and the like
         partition=Dirichlet(num_clients=50, concentration=0.3),  # non-IID clients
         cohort_size=5,  # of which five take part in a round
         rounds=40,
         local_epochs=5,
         batch_size=10,
-        lr=lr,
         seed=0,
     )
     print(f"{name}: accuracy {result.history.best():.3f}, 90 % in round {result.history.rounds_to(0.9)}")

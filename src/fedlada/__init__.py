@@ -2,7 +2,7 @@
 
 import fedlada
 
-result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method=fedlada.recipes.fedlada(alpha=0.1))
+result = fedlada.simulate(model, (x, y), test=(x_test, y_test), **fedlada.suggested("fedlada"))
 result.model, result.history, result.plot()
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedlada.method import FederatedMethod, average
     from fedlada.observers import Observer
     from fedlada.plan import Plan
+    from fedlada.presets import suggested
     from fedlada.server import ServerOptimizer
     from fedlada.simulation import Simulation, TrainingDiverged
     from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
@@ -58,6 +59,7 @@ __all__ = [
     "schedules",
     "server",
     "simulate",
+    "suggested",
     "trackers",
 ]
 
@@ -70,6 +72,7 @@ _HOMES = {
     "method": ("FederatedMethod", "average"),
     "observers": ("Observer",),
     "plan": ("Plan",),
+    "presets": ("suggested",),
     "server": ("ServerOptimizer",),
     "simulation": ("Simulation", "TrainingDiverged"),
     "state": ("Broadcast", "Kept", "Local", "Round", "Run", "Server", "Step", "Upload"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedlada.local import AMSGrad
 from fedlada.recipes import RECIPES
+from fedlada.validation import one_of
 
 PLAIN: dict[str, Any] = {
     "num_clients": 100,
@@ -119,6 +120,19 @@ def preset(dataset: str, method: str) -> dict[str, Any]:
     rates = ADAPTIVE if is_adaptive(method) else SGD_BASED
     printed = {"hyper": printed_hyper(dataset, method)} if dataset in PAPER_ALPHA else ELSEWHERE.get(method, {})
     return {**SETTINGS[dataset], **rates, "hyper": {}, **TUNED.get((dataset, method), printed)}
+
+
+def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
+    """What `fedlada run` takes where nothing is given, as arguments: `simulate(model, data, **suggested("fedlada"))`.
+
+    Gives `method`, `lr` and `lr_decay`, for data of one's own or for a data set that was searched. A recipe's own
+    defaults are its paper's.
+    """
+    one_of("method", method, tuple(RECIPES))
+    if dataset is not None:
+        one_of("dataset", dataset, tuple(SETTINGS))
+    values = preset(dataset or "npz", method)  # as with a file of one's own
+    return {"method": RECIPES[method](**values["hyper"]), "lr": values["lr"], "lr_decay": values["lr_decay"]}
 
 
 def is_adaptive(method: str) -> bool:

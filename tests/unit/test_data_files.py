@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
-import re
 import struct
 from pathlib import Path
 
@@ -17,9 +16,6 @@ import fedlada
 from fedlada.data import Images, load_cifar, load_dataset, load_idx
 from fedlada.data.cifar import read_pickle
 from fedlada.data.images import channel_statistics
-from fedlada.paper.choices import OURS, values_of
-from fedlada.presets import preset
-from fedlada.recipes import RECIPES, hyper_parameters
 
 RANDOM = np.random.default_rng(0)
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -245,74 +241,6 @@ def test_sources_need_a_folder(tmp_path, monkeypatch):
     for size in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match="image_size must be a whole number of at least 1"):
             load_dataset("folder", ".", image_size=size)
-
-
-ROOT = Path(__file__).parents[2]
-SEARCHED = {
-    "cifar10": ("fedavg", "scaffold", "fedadam", "fedlada"),  # and FedCM, whose printed values stay
-    "cifar100": ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada"),
-    "tinyimagenet": ("fedlada",),
-}
-CARRIED_OVER = {"tinyimagenet": ("fedavg", "scaffold", "fedcm", "fedadam")}
-"""What was searched on CIFAR-100 alone and is used here too."""
-
-
-def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched():
-    for dataset, searched in SEARCHED.items():
-        for method in RECIPES:
-            suited = preset(dataset, method)
-            adaptive = method in ("localadam", "fedlada")
-            assert suited["hyper"]["clip_norm"] == 10.0
-            assert suited["hyper"].get("decoupled", False) == adaptive
-            assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
-            if method not in (*searched, *CARRIED_OVER.get(dataset, ())):
-                assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
-                assert suited["lr"] == (0.001 if adaptive else 0.1)
-
-
-def winners(dataset):
-    """Of each method that was searched the values in the first line of its table."""
-    text = (ROOT / "benchmarks" / "results" / f"tuning_{dataset}_h200_202611.md").read_text()
-    for method, line in re.findall(r"\*\*(\w+): mean .*\n\n.*\n.*\n\| (.*?) \|", text):
-        yield method, dict(pair.rsplit(" ", 1) for pair in line.split(", "))
-
-
-@pytest.mark.parametrize("dataset", SEARCHED)
-def test_a_run_has_the_values_that_won_the_search(dataset):
-    found = dict(winners(dataset))
-    assert set(SEARCHED[dataset]) <= set(found)
-    for method in SEARCHED[dataset]:
-        tuned, suited = values_of("tuned", dataset, dataset, method), preset(dataset, method)
-        assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
-        used = {"lr": suited["lr"], **hyper_parameters(method), **suited["hyper"]}
-        for name, text in found[method].items():
-            assert used[name] == (text == "True" if text in ("True", "False") else float(text))
-
-
-def test_values_that_are_carried_over_are_those_of_cifar100():
-    for dataset, methods in CARRIED_OVER.items():
-        for method in methods:
-            suited, there = preset(dataset, method), preset("cifar100", method)
-            assert (suited["lr"], suited["hyper"]) == (there["lr"], there["hyper"])
-            tuned = values_of("tuned", dataset, dataset, method)
-            assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
-
-
-def test_what_was_not_searched_is_tuned_as_printed_and_a_new_search_goes_first(monkeypatch):
-    for dataset, searched in SEARCHED.items():
-        for method in set(RECIPES) - set(searched) - set(CARRIED_OVER.get(dataset, ())):
-            assert values_of("tuned", dataset, dataset, method) == values_of("paper", dataset, dataset, method)
-    monkeypatch.setitem(OURS, ("cifar100", "fedlada"), (0.123, {"decoupled": True}))
-    new = values_of("tuned", "cifar100", "cifar100", "fedlada")
-    assert (new.lr, new.hyper["decoupled"]) == (0.123, True)
-
-
-def test_elsewhere_adaptive_methods_have_no_first_moment():
-    for dataset in ("mnist", "fashion-mnist", "folder", "npz", "docstrings", "digits"):
-        for method in RECIPES:
-            suited = preset(dataset, method)
-            assert suited["hyper"].get("beta1") == (0.0 if method in ("localadam", "fedlada") else None)
-            assert "decoupled" not in suited["hyper"]
 
 
 @pytest.mark.skipif(not DEBIAN.exists(), reason="Debian's dataset-fashion-mnist is not installed")
