@@ -3,7 +3,7 @@
 Hyper-parameters are the best of searches on held-out training data, never on the test set: for the digits by
 `benchmarks/tune_digits.py`, 36 trials for each method (`benchmarks/results/tuning*_digits_*.md`), for five methods on
 CIFAR-100 and CIFAR-10 and for FedLADA on TinyImageNet by `benchmarks/tune_paper.py` (`docs/results.md`); the other four
-have there the best of CIFAR-100. What was not searched on the paper's three data sets, or came out level with it, is as
+have there the best of CIFAR-100. On the paper's three data sets the rest, and what came out level with it, is as
 printed. Elsewhere adaptive methods have what searches on the digits and on Fashion-MNIST agree on, the others the
 paper's rate.
 """
