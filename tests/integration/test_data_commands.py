@@ -77,9 +77,8 @@ def test_the_papers_data_sets_train(official, name, tmp_path):
     )  # fmt: skip
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert (config["augment"], config["concentration"]) == ("authors", 0.6)
-    # Searched on the first two, printed on the third.
-    assert config["hyper"]["alpha"] == {"cifar10": 0.2, "cifar100": 0.1, "tinyimagenet": 0.05}[name]
-    assert config["hyper"]["beta1"] == (0.9 if name == "tinyimagenet" else 0.0)
+    assert config["hyper"]["alpha"] == {"cifar10": 0.2, "cifar100": 0.1, "tinyimagenet": 0.1}[name]
+    assert config["hyper"]["beta1"] == 0.0
     first, last = rows(tmp_path / "r")
     assert "full_train_accuracy" not in first
     assert 0 <= last["full_train_accuracy"] <= 1

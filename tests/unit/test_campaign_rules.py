@@ -272,7 +272,7 @@ def candidates(*arguments):
 
 
 def test_what_is_varied_alone_stands_beside_what_was_given(tmp_path):
-    data = ["--dataset", "tinyimagenet", "--data-dir", "nowhere"]  # where clipping is usual
+    data = ["--dataset", "tinyimagenet", "--data-dir", "nowhere", "--alpha", "0.05"]  # where clipping is usual
     shown, run = candidates(*data, "--clip-norm", "none", "--set", "clip_norm=1,5", "--set", "alpha=0.1")
     assert shown == [("none", 0.05), (1.0, 0.05), (5.0, 0.05), ("none", 0.1)]
     assert [clip for clip, *_ in run] == [None, 1.0, 5.0, None]
