@@ -342,7 +342,8 @@ def test_the_command_writes_everything_and_runs_nothing_twice(smoke, tmp_path, c
     text = (out / "table.md").read_text()
     assert "never printed by the paper" in text
     assert "FedProx's mu is 0.1" in text
-    assert re.search(r"\| FedProx \| lr 0.1, .*mu 0.1\\\* \| lr 0.1, mu 0.5 \|", text)  # both presets are shown
+    both = r"\| FedProx \| lr 0.1, .*mu 0.1\\\* \| lr 0.08, mu 0.6, server_lr 1.2 \|"
+    assert re.search(both, text)  # both presets are shown
     assert r"\toprule" in (out / "table.tex").read_text()
     page = (out / "report.html").read_text()
     assert "FedLADA on digits" in page
