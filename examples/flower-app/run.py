@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from federation import Federation, wait_until
 
@@ -160,7 +159,6 @@ def check(config: dict) -> int:
         task.make_model,
         train_data,
         test=test,
-        method=task.make_method(SimpleNamespace(run_config=config)),
         partition=task.shares(config["num_clients"]),
         cohorts=fedlada.cohorts.Scheduled(history),
         rounds=len(history),

@@ -3,7 +3,7 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from federated.task import LR, make_method, make_model
+from federated.task import make_model, suited
 from fedlada.data import load_digits
 from fedlada.flower import MethodStrategy, Replies
 
@@ -13,10 +13,10 @@ app = ServerApp()
 def settings(config) -> dict:
     """What the simulation that must give the same weights is told too."""
     return {
+        **suited(config),
         "cohort_size": int(config["cohort-size"]),
         "local_epochs": 2,
         "batch_size": 10,
-        "lr": LR.get(str(config["method"]), 0.05),
         "seed": int(config["seed"]),
         "device": "cpu",
     }
@@ -27,7 +27,6 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = MethodStrategy(
         make_model,
-        make_method(context),
         num_clients=int(config["num-clients"]),
         test=load_digits()[1],
         replies=Replies(minimum=int(config["minimum"]), time_limit=float(config["time-limit"])),

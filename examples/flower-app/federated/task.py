@@ -2,20 +2,21 @@
 
 from flwr.app import Context
 
-from fedlada import FederatedMethod, models, recipes
+import fedlada
 from fedlada.data import Dirichlet, load_digits
-
-LR = {"fedlada": 0.01, "localadam": 0.003}  # the others: 0.05
 
 
 def make_model():
-    return models.cnn_gn(num_classes=10, input_shape=(1, 8, 8))
+    return fedlada.models.cnn_gn(num_classes=10, input_shape=(1, 8, 8))
 
 
-def make_method(context: Context) -> FederatedMethod:
-    """The method is the same on the server and on the nodes: its name is in the run config."""
-    name = str(context.run_config["method"])
-    return recipes.fedlada(alpha=0.3, v_init=1e-8) if name == "fedlada" else recipes.RECIPES[name]()
+def suited(config) -> dict:
+    """The method, its rate and the rate's decay: by the name in the run config, which server and nodes share."""
+    return fedlada.suggested(str(config["method"]))  # or fedlada.recipes.fedlada(alpha=0.1) and a rate of your own
+
+
+def make_method(context: Context) -> fedlada.FederatedMethod:
+    return suited(context.run_config)["method"]
 
 
 def shares(num_clients: int):
