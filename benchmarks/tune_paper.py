@@ -23,12 +23,15 @@ import json
 import math
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tune_paper_values import BY_HAND, ELSEWHERE, GRIDS, HALVES, MAPPED, NEIGHBOURS, SECOND, Values
 
 from fedlada.campaign.archive import adopt_archive
+from fedlada.campaign.identity import data_facts
+from fedlada.campaign.request import Request
 from fedlada.campaign.run import Budget, Work, carry_out
 from fedlada.campaign.store import RunStore
 from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, sweep
@@ -94,26 +97,27 @@ def candidates(method: str, configurations: Sequence[Values], given: argparse.Na
     return found
 
 
-def the_store(given: argparse.Namespace, every: Sequence[Candidate]) -> RunStore:
-    """Where the runs are kept, with those of the archive that these configurations need."""
-    store = RunStore(given.out / "runs")
+def take_over(given: argparse.Namespace, store: RunStore, every: Sequence[Candidate]) -> None:
+    """The runs of the archive that these configurations need."""
     if given.merge is not None:
-        adopt_archive(store, given.merge, [run for one in every for run in one.requests(given.rounds)])
-    return store
+        adopt_archive(store, given.merge, requests_of(every, given))
+
+
+def requests_of(every: Sequence[Candidate], given: argparse.Namespace) -> list[Request]:
+    return [run for one in every for run in one.requests(given.rounds)]
 
 
 def search(method: str, values: Sequence[Values], given: argparse.Namespace, work: Work) -> list[Scored]:
     """Successive halving in one go, or in two halves of the configurations; the best first."""
-    every = candidates(method, values, given)
-    store = the_store(given, every)
+    every, store = candidates(method, values, given), RunStore(given.out / "runs")
+    take_over(given, store, every)
     size = len(every) // 2 if method in HALVES else len(every)
     scored: list[Scored] = []
     for part in (every[:size], every[size:]):
         if not part:
             continue
         third = given.eval_every * round(given.rounds / 3 / given.eval_every)
-        steps = [] if given.by_hand else [Rung(third, math.ceil(0.4 * len(part)))]
-        steps.append(Rung(given.rounds, len(part)))
+        steps = [Rung(third, math.ceil(0.4 * len(part))), Rung(given.rounds, len(part))]
         own = sweep(part, steps, SELECTION, lambda requests: carry_out(requests, store, work))
         if all(outcome.is_settled for one in own for outcome in one.outcomes):
             for one in own:
@@ -122,14 +126,28 @@ def search(method: str, values: Sequence[Values], given: argparse.Namespace, wor
     return best_first(scored)
 
 
+def try_by_hand(methods: Sequence[str], given: argparse.Namespace, work: Work) -> dict[str, list[Scored]]:
+    """What was chosen by hand, of all methods at once: method by method a GPU would wait for the last run of each."""
+    by_method = {name: candidates(name, BY_HAND[given.dataset, name], given) for name in methods}
+    everything, store = [one for own in by_method.values() for one in own], RunStore(given.out / "runs")
+    take_over(given, store, everything)
+    # None of them goes further than this, so none needs its checkpoints any more.
+    outcomes = carry_out(requests_of(everything, given), store, replace(work, discard=True))
+    for why in sorted({outcome.why for outcome in outcomes if outcome.why and not outcome.is_settled}):
+        print(f"failed: {why}", flush=True)
+    last, shown = [Rung(given.rounds, len(everything))], replace(work, only_show=True)
+    return {
+        name: best_first(sweep(own, last, SELECTION, lambda requests: carry_out(requests, store, shown)))
+        for name, own in by_method.items()
+    }
+
+
 def best_first(scored: Sequence[Scored]) -> list[Scored]:
     return sorted(scored, key=lambda one: (-one.rounds, SELECTION.rank(one.score)))
 
 
 def tune(method: str, given: argparse.Namespace, work: Work) -> list[Scored]:
-    """The search, and the second one where there is one; or what was chosen by hand."""
-    if given.by_hand:
-        return search(method, BY_HAND[given.dataset, method], given, work)
+    """The search, and the second one where there is one."""
     first = configurations(method, given.dataset, given.configurations)
     scored = search(method, first, given, work)
     if not is_complete(scored, given.rounds):
@@ -157,42 +175,57 @@ def is_complete(scored: Sequence[Scored], rounds: int) -> bool:
     return settled and scored[0].rounds == rounds and scored[0].score.mean is not None
 
 
-def report(method: str, scored: Sequence[Scored]) -> Table:
+def report(method: str, scored: Sequence[Scored], *, by_hand: bool) -> Table:
     rows = tuple((in_words(one.candidate.values), one.score.text(4, without="-"), str(one.rounds)) for one in scored)
-    return Table(f"{method}: mean validation accuracy", ("values", "score", "rounds"), rows, ())
+    title = f"{method}{', chosen by hand' if by_hand else ''}: mean validation accuracy"
+    return Table(title, ("values", "score", "rounds"), rows, ())
 
 
 def tune_all(methods: Sequence[str], given: argparse.Namespace) -> None:
     """Searches for each method, shows what was found and remembers the best for `final`."""
-    work = Work(jobs=given.jobs, budget=Budget(given.budget), quiet=True)
-    if given.by_hand:  # all at once: method by method the GPU would wait for the last run of each
-        every = [one for name in methods for one in candidates(name, BY_HAND[given.dataset, name], given)]
-        carry_out([run for one in every for run in one.requests(given.rounds)], the_store(given, every), work)
+    given.out.mkdir(parents=True, exist_ok=True)
     for method in methods:
-        if work.budget.is_spent:
+        best_file(given, method).unlink(missing_ok=True)  # of an earlier search: this one may be stopped
+    work = Work(jobs=given.jobs, budget=Budget(given.budget), quiet=True)
+    by_hand = try_by_hand(methods, given, work) if given.by_hand else {}
+    for method in methods:
+        if work.budget.is_spent and not by_hand:
             print("the time is over: the same command goes on", flush=True)
             return
-        scored = tune(method, given, work)
-        (given.out / f"{method}.md").write_text(report(method, scored).to_markdown(), encoding="utf-8")
+        scored = by_hand.get(method) or tune(method, given, work)
+        table = report(method, scored, by_hand=given.by_hand)
+        (given.out / f"{method}.md").write_text(table.to_markdown(), encoding="utf-8")
         if is_complete(scored, given.rounds):
             best = scored[0].candidate.values
             print(f"{json.dumps([given.dataset, method, best])}  {scored[0].score.mean:.4f}", flush=True)
             write_json(best_file(given, method), best)
         else:
-            print(f"{method}: the search has not ended", flush=True)
+            print(f"{method}: the search has not ended, the same command goes on", flush=True)
 
 
 def best_file(given: argparse.Namespace, method: str) -> Path:
     return Path(given.out) / f"{given.dataset}-{method}-best.json"
 
 
-def final(methods: Sequence[str], given: argparse.Namespace, asked: Sequence[str]) -> None:
-    """`fedlada reproduce` with the best of each method, whatever the library's own presets say."""
-    for method in methods:
-        if not (file := best_file(given, method)).is_file():
-            raise ValueError(f"the search for {method} has not ended in {given.out}: run `tune` first")
+def read_best(given: argparse.Namespace, method: str) -> Values:
+    file = best_file(given, method)
+    if not file.is_file():
+        raise ValueError(f"the search for {method} has not ended in {given.out}: run `tune` first")
+    try:
         best = json.loads(file.read_text(encoding="utf-8"))
-        choices.OURS[given.dataset, method] = (best.pop("lr"), best)
+    except ValueError:
+        best = None
+    if not isinstance(best, dict) or "lr" not in best:
+        raise ValueError(f"{file} is damaged: run `tune` again")
+    return best
+
+
+def final(best: Mapping[str, Values], given: argparse.Namespace, asked: Sequence[str]) -> None:
+    """`fedlada reproduce` with the best of each method, whatever the library's own presets say."""
+    for method, values in best.items():
+        print(f"{method}: {in_words(values)}", flush=True)
+        hyper = {name: value for name, value in values.items() if name != "lr"}
+        choices.OURS[given.dataset, method] = (values["lr"], hyper)
     place = ("--datasets", given.dataset, "--data-dir", given.data_dir, "--device", given.device)
     kept = ("--cache", str(given.out / "runs"), "--discard-checkpoints", "--quiet", "--jobs", str(given.jobs))
     merged = () if given.merge is None else ("--merge", str(given.merge))
@@ -222,19 +255,27 @@ def main() -> None:
     methods = given.methods.split(",")
     if unknown := [method for method in methods if method not in GRIDS]:
         parser.error(f"no grid for {unknown[0]}: there are {', '.join(GRIDS)}")
-    if given.by_hand and (missing := [method for method in methods if (given.dataset, method) not in BY_HAND]):
-        parser.error(f"--by-hand has nothing for {missing[0]} on {given.dataset}")
+    there = [method for dataset, method in BY_HAND if dataset == given.dataset]
+    if given.by_hand and (missing := [method for method in methods if method not in there]):
+        named = ", ".join(there) or "none"
+        parser.error(f"--by-hand has nothing for {missing[0]} on {given.dataset}: there are {named}")
     if not 2 <= given.configurations <= 24:
         parser.error("--configurations must be from 2 to 24: there are no more in every grid")
-    if given.rounds < 2 * given.eval_every:
-        parser.error("--rounds must be at least twice --eval-every")
+    if not 2 <= 2 * given.eval_every <= given.rounds:
+        parser.error("--rounds must be at least twice --eval-every, and that at least 1")
     if given.stage == "final" and not asked:
         parser.error("final needs what `fedlada reproduce` is asked for, after --")
     try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        tune_all(methods, given) if given.stage == "tune" else final(methods, given, asked)
-    except (ValueError, OSError) as error:
+        if given.merge is not None and not given.merge.is_file():
+            raise ValueError(f"there is no archive {given.merge}")
+        data_facts(candidates(methods[0], [{"lr": 0.1}], given)[0].experiments[0])
+        best = {method: read_best(given, method) for method in methods} if given.stage == "final" else {}
+    except ValueError as error:
         parser.error(str(error))
+    if given.stage == "tune":
+        tune_all(methods, given)
+    else:
+        final(best, given, asked)
 
 
 if __name__ == "__main__":
