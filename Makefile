@@ -62,7 +62,7 @@ benchmark: $(STAMP) ## the sequential engine beside a hand-written loop, pfl and
 	$(BIN)/python benchmarks/simulators/compare.py
 
 tune: $(STAMP) ## search the demo's hyper-parameters again, the same budget for each method
-	$(BIN)/python benchmarks/tune_digits.py
+	for grid in 1 2 3 4; do $(BIN)/python benchmarks/tune_digits.py --grid $$grid || exit 1; done
 
 clean: ## remove what was built, keep environments and runs
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

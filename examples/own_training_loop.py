@@ -18,7 +18,7 @@ torch.manual_seed(0)
 model = fedlada.models.mlp(10).to(device)
 
 suited = fedlada.suggested("fedlada")
-method = suited["method"]  # or fedlada.recipes.fedlada(alpha=0.1), with its paper's defaults
+method = suited["method"]  # or fedlada.recipes.fedlada(alpha=0.1) and a rate of your own
 optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=suited["lr"])
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=suited["lr_decay"])
 server = method.init(optimizer.vector)

@@ -82,7 +82,8 @@ def simulate(
             function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
             nor sent.
         train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`.
-        method: a method from `fedlada.recipes`, or the name of one for its default hyper-parameters.
+        method: a method from `fedlada.recipes`, or the name of one for its default hyper-parameters. What searches
+            found is `**fedlada.suggested("fedlada")`, with the rate that goes with it.
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
         validation: like `test`, for data that was held out to tune on: `validation_loss`, `validation_accuracy`.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,

@@ -1,10 +1,10 @@
 """What suits a data set and a method: what is used where nothing is given.
 
 Hyper-parameters are the best of searches on held-out training data, never on the test set: for the digits by
-`benchmarks/tune_digits.py`, 48 trials for each method (`benchmarks/results/tuning*_digits_*.md`), for five methods on
-CIFAR-100 and CIFAR-10 and for FedLADA on TinyImageNet by `benchmarks/tune_paper.py` (`docs/results.md`); the other four
-have there the best of CIFAR-100. On the paper's three data sets the rest, and what came out level with it, is as
-printed. Elsewhere adaptive methods have what searches on the digits and on Fashion-MNIST agree on, the others the
+`benchmarks/tune_digits.py`, four grids of 12 for each method (`benchmarks/results/tuning*_digits_*.md`), for five
+methods on CIFAR-100 and CIFAR-10 and for FedLADA on TinyImageNet by `benchmarks/tune_paper.py` (`docs/results.md`); the
+other four have there the best of CIFAR-100. On the paper's three data sets the rest, and what came out level with it,
+is as printed. Elsewhere adaptive methods have what searches on the digits and on Fashion-MNIST agree on, the others the
 paper's rate.
 """
 
@@ -83,6 +83,7 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
         },
     },
     ("cifar10", "fedavg"): {"lr": 0.1, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
+    ("cifar10", "scaffold"): {"lr": 0.05, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
     ("cifar10", "fedadam"): {
         "lr": 0.03,
         "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 0.1, "tau": 1e-2},
@@ -98,7 +99,6 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
             "beta1": 0.0,
         },
     },
-    ("cifar10", "scaffold"): {"lr": 0.05, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
     ("tinyimagenet", "fedlada"): {
         "lr": 5e-4,
         "hyper": {
@@ -111,8 +111,9 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
         },
     },
 }
-for _method in ("fedavg", "scaffold", "fedcm", "fedadam"):
-    TUNED["tinyimagenet", _method] = TUNED["cifar100", _method]  # carried over, not searched there
+CARRIED_OVER = {("tinyimagenet", method): ("cifar100", method) for method in ("fedavg", "scaffold", "fedcm", "fedadam")}
+"""Not searched there: what is best on another data set is used."""
+TUNED |= {here: TUNED[there] for here, there in CARRIED_OVER.items()}
 
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
@@ -123,10 +124,10 @@ def preset(dataset: str, method: str) -> dict[str, Any]:
 
 
 def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
-    """What `fedlada run` takes where nothing is given, as arguments: `simulate(model, data, **suggested("fedlada"))`.
+    """The arguments `method`, `lr` and `lr_decay`: `fedlada.simulate(model, data, **fedlada.suggested("fedlada"))`.
 
-    Gives `method`, `lr` and `lr_decay`, for data of one's own or for a data set that was searched. A recipe's own
-    defaults are its paper's.
+    They are what `fedlada run` takes on that data set or, without one, on data of one's own: for LocalAdam and FedLADA
+    what searches on two tasks agree on, for the others the paper's rate and the recipe's defaults.
     """
     one_of("method", method, tuple(RECIPES))
     if dataset is not None:

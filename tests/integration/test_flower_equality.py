@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from fedlada import recipes
+from fedlada import recipes, suggested
 from fedlada import simulate as simulate_any
+from fedlada.data import load_digits
 from fedlada.flower import InProcessGrid, MethodStrategy, client_app
 from method_table import METHODS
 from small_federation import (
@@ -65,3 +68,23 @@ def test_what_is_random_and_not_trained_is_the_same_on_the_nodes(caplog):
     grid.app = lambda message, context: (other if context.node_config["partition-id"] == 2 else app)(message, context)
     assert strategy.run(grid, 1, progress=False).history[0]["lost"] == [2]
     assert "frozen parameters or buffers, which do not travel, are not the server's" in caplog.text
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower-app"
+
+
+def test_the_example_equals_its_simulation(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLE)
+    from federated import client_app, server_app, task
+
+    config = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    suited = suggested(config["method"])
+    train, test = load_digits()
+    settings, clients = server_app.settings(config), config["num-clients"]
+    strategy = MethodStrategy(task.make_model, num_clients=clients, test=test, **settings)
+    real = strategy.run(InProcessGrid(client_app.app, clients, run_config=config), 2, progress=False)
+    shares = task.shares(clients)
+    simulated = simulate_any(task.make_model, train, test=test, partition=shares, rounds=2, **settings)
+    assert real.history[-1]["lr"] == suited["lr"] * suited["lr_decay"]
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
