@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,3 +28,8 @@ def in_words(values: Mapping[str, Any]) -> str:
 def shown(value: Any) -> str:
     """A value as one would type it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def as_file_name(text: str) -> str:
+    """The text without letters that a name of a file or folder should not have, such as those of rules for messages."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)

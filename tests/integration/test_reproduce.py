@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -355,6 +356,23 @@ def test_the_command_writes_everything_and_runs_nothing_twice(smoke, tmp_path, c
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("metrics.jsonl")} == before
 
 
+def test_in_codes_the_bytes_of_a_table_are_those_of_the_codes(smoke, tmp_path, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole, _ = smoke
+    two = ["reproduce", "T8", *CPU, "--methods", "fedavg,fedlada", "--jobs", 1]
+    plain = json.loads(command(*two, "--merge", whole.folder, "--json").out)
+    lean = json.loads(command(*two, "--messages", "lean", "--merge", whole.folder, "--json").out)
+    assert Path(plain["folder"]) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada")
+    assert Path(lean["folder"]) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada-lean")
+    assert "--messages lean" in (Path(lean["folder"]) / "command.txt").read_text()
+    notes = (Path(lean["folder"]) / "table.md").read_text()
+    assert "messages in params=int8:direction=int4:v=log8+every5:delta=int4" in notes
+    by_code = [{row[0]: float(row[-1]) for row in one["targets"]["T8"][0]["rows"]} for one in (plain, lean)]
+    assert by_code[0]["FedLADA"] == pytest.approx(2.5 * by_code[0]["FedAvg"], rel=0.01)
+    assert by_code[1]["FedAvg"] < 0.25 * by_code[0]["FedAvg"]
+    assert by_code[1]["FedLADA"] < 0.25 * by_code[0]["FedLADA"]
+
+
 def page_of(path):
     return json.loads(path.read_text().split('id="data">')[1].split("</script>")[0])
 
@@ -402,6 +420,8 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T6", "--datasets", "cifr10"], "'cifr10' is not known; did you mean 'cifar10'"),
         (["reproduce", "T6,T4", "--methods", "fedavg"], "T4 compares no methods: leave --methods out"),
         (["reproduce", "F1", "--methods", "fedcm"], "methods must have one of fedavg, fedadam, localadam here"),
+        (["reproduce", "T6", "--scale", "smoke", "--messages", "leen"], "'leen' .*is neither a code"),
+        (["reproduce", "T6,F8", "--scale", "smoke", "--messages", "lean"], "F8 has no runs, so nothing travels"),
         (["reproduce", "T6", "--scale", "full"], "there is no folder data/cifar-10-batches-py: fedlada data fetch"),
         (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
         (["sweep", "--set", "alfa=1"], "there is no field or hyper-parameter 'alfa'; did you mean 'alpha'"),

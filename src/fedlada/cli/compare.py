@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from fedlada.report.plots import save_chart
 from fedlada.report.records import FoundRun, named, read_files
 from fedlada.report.stored import write_command, write_tables
 from fedlada.runs.metrics import read_rows
+from fedlada.words import as_file_name
 
 DEFAULT_TARGET = 0.9
 
@@ -120,8 +120,8 @@ def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[s
 
 
 def _place(folder: Path, rival: str, seed: int) -> Path:
-    """A run's folder; rules for messages have letters that a folder's name should not."""
-    return folder / f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', rival)}-seed{seed}"
+    """A run's folder."""
+    return folder / f"{as_file_name(rival)}-seed{seed}"
 
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:

@@ -24,7 +24,7 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
 from fedlada.paper.targets import TARGETS
 from fedlada.report.command import command_line
-from fedlada.words import nearest
+from fedlada.words import as_file_name, nearest
 
 HOME = Path("runs") / "reproduce"
 """Where everything goes if nothing is said: all targets share the runs there."""
@@ -68,6 +68,9 @@ class TargetNames(click.ParamType[list[str]]):
     "--datasets", type=Words(choices=DATASETS), help="Of the paper's data sets only these; the first stands for others."
 )
 @click.option("--methods", type=Words(choices=tuple(NAMES)), help="Of the compared methods only these.")
+@click.option(
+    "--messages", default="float32", show_default=True, help="Codes of the vectors that travel: lean, delta=int8, ..."
+)
 @click.option("--rounds", type=click.IntRange(min=1), help="No run goes further than this.")
 @click.option(
     "--smooth", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations in a moving average."
@@ -98,6 +101,7 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
     # A part of a table must not replace the whole one.
     words = [name, flags["scale"], flags["preset"], *(flags["datasets"] or ()), *(flags["methods"] or ())]
+    words += [] if flags["messages"] == "float32" else [as_file_name(flags["messages"])]
     folder = out or HOME / "-".join(words)
     store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
     adopted = take_over(store, folder, everything, work, flags["merge"])
@@ -113,7 +117,10 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
 def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Setting], dict[str, list[Request]]]:
     """The setting of each target and the runs that it needs."""
     settings = {name: _setting(TARGETS[name], flags) for name in targets}
-    return settings, {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
+    requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
+    if flags["messages"] != "float32" and (idle := [name for name, own in requests.items() if not own]):
+        raise ValueError(f"{idle[0]} has no runs, so nothing travels: leave --messages out")
+    return settings, requests
 
 
 def _title(targets: list[str]) -> str:
@@ -137,6 +144,7 @@ def _setting(target: Target, flags: dict[str, Any]) -> Setting:
         max_rounds=flags["rounds"],
         chosen_datasets=tuple(flags["datasets"] or ()),
         chosen_methods=tuple(flags["methods"] or ()),
+        messages=flags["messages"],
         smooth=flags["smooth"],
         tell=None if silent else lambda text: print(text, file=sys.stderr),
     )
@@ -224,7 +232,19 @@ def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: 
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:
     """What makes this folder again, on one machine and to its end."""
-    named = ("scale", "preset", "seeds", "device", "data_dir", "datasets", "methods", "rounds", "smooth", "cache")
+    named = (
+        "scale",
+        "preset",
+        "seeds",
+        "device",
+        "data_dir",
+        "datasets",
+        "methods",
+        "messages",
+        "rounds",
+        "smooth",
+        "cache",
+    )
     given = [(name, flags[name]) for name in named if flags[name] is not None]
     flags_alone = command_line("reproduce", [*given, *([("out", out)] if out else [])])
     return flags_alone.replace("reproduce", f"reproduce {','.join(targets)}", 1)

@@ -34,6 +34,8 @@ class Setting:
     """Those of the paper's data sets to use, where not all; the first stands for one that is left out."""
     chosen_methods: tuple[str, ...] = ()
     """Those of a target's methods to run, where not all."""
+    messages: str = "float32"
+    """The codes in which the vectors of every run travel."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
     """Who is told about what is computed on the spot."""
     folder: Path | None = field(default=None, compare=False)
@@ -130,6 +132,7 @@ class Setting:
             "eval_train_every": self.scale.eval_train_every,
             "checkpoint_every": self.scale.checkpoint_every,
             "checkpoint_minutes": self.scale.checkpoint_minutes,
+            "messages": self.messages,
             **self.scale.settings,
             **changes,
         }
