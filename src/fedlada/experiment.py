@@ -25,7 +25,7 @@ from fedlada.method import FederatedMethod
 from fedlada.models.factory import model_factory
 from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
-from fedlada.recipes import RECIPES, hyper_parameters, stored_hyper_parameters
+from fedlada.recipes import RECIPES, hyper_parameters, restored_hyper_parameters, stored_hyper_parameters
 from fedlada.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.validation import count, field_types, one_of, probability
 from fedlada.words import nearest
@@ -132,7 +132,7 @@ class Experiment:
             model_factory(self.model)
 
     def resolved(self) -> Experiment:
-        """The same run with nothing left to a default: what is stored."""
+        """The same run with nothing left to a default."""
         suited = preset(self.dataset, self.method)
         if self.partition == "natural":  # how many there are, the data says
             suited["num_clients"] = None
@@ -140,7 +140,7 @@ class Experiment:
             suited["num_clients"] = PLAIN["num_clients"]
         if (num_clients := self.num_clients or suited["num_clients"]) is not None:
             suited["cohort_size"] = min(suited["cohort_size"], num_clients)
-        hyper = stored_hyper_parameters(self.method, {**suited.pop("hyper"), **self.hyper})
+        hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
         is_same = all(getattr(self, name) == value for name, value in changed.items())
@@ -266,17 +266,18 @@ class Experiment:
         """Everything needed to run it again, as plain values."""
         from fedlada import __version__
 
-        return {"format": CONFIG_FORMAT, "fedlada": __version__, **asdict(self.resolved())}
+        hyper = stored_hyper_parameters(self.method, self.resolved().hyper)
+        return {"format": CONFIG_FORMAT, "fedlada": __version__, **asdict(self.resolved()), "hyper": hyper}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
         stored = dict(values)
+        if "format" in stored:  # by `to_json`: what it does not name has its default, whatever suits the data set now
+            stored["hyper"] = restored_hyper_parameters(stored.get("method"), stored.get("hyper", {}))
         version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
         if not isinstance(written, int) or written > CONFIG_FORMAT:
-            raise ValueError(
-                f"the configuration was written by fedlada {version}, which is newer than this one: upgrade"
-            )
+            raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")
         known = [one.name for one in fields(cls)]
         if unknown := sorted(set(stored) - set(known)):
             raise ValueError(f"the configuration has an unknown field {unknown[0]!r}{nearest(unknown[0], known)}")

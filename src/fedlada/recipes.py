@@ -226,12 +226,23 @@ def hyper_parameters(method: str) -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
 
 
-def stored_hyper_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the configuration of a run names: every value but those that are not said at their default."""
-    defaults = hyper_parameters(method)
+def stored_hyper_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of all values those that the configuration of a run names."""
+    unsaid = _unsaid_at_default(method)
+    return {name: value for name, value in values.items() if name not in unsaid or value != unsaid[name]}
+
+
+def restored_hyper_parameters(method: object, stored: Any) -> Any:
+    """The values with those that a configuration does not name; what is no configuration of ours is left as it is."""
+    if not isinstance(stored, dict) or method not in RECIPES:
+        return stored
+    return {**_unsaid_at_default(str(method)), **stored}
+
+
+def _unsaid_at_default(method: str) -> dict[str, Any]:
+    """What came when runs were stored already, which are the same runs as before."""
     came_later = {one.name for one in fields(AMSGrad) if one.metadata == UNSAID_AT_DEFAULT}
-    every = {**defaults, **given}
-    return {name: value for name, value in every.items() if name not in came_later or value != defaults[name]}
+    return {name: value for name, value in hyper_parameters(method).items() if name in came_later}
 
 
 HYPER_PARAMETERS: dict[str, str] = {

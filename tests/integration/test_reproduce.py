@@ -26,7 +26,7 @@ from fedlada.paper.scales import scale_of
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group
 from fedlada.paper.targets import TARGETS
-from fedlada.recipes import RECIPES, hyper_parameters, stored_hyper_parameters
+from fedlada.recipes import RECIPES, hyper_parameters
 from fedlada.report.watch import LiveReport
 
 CPU = ["--scale", "smoke", "--device", "cpu"]
@@ -198,7 +198,7 @@ def test_the_printed_values_do_not_depend_on_the_data_that_stand_in(scale):
             alpha = {"alpha": {"cifar10": 0.1}.get(paper, 0.05)} if method == "fedlada" else {}
             decay = {"weight_decay": 0.01, "decoupled": True} if "v_init" in own.hyper else {"weight_decay": 0.001}
             printed = {**decay, "clip_norm": 10.0, **alpha}
-            assert own.hyper == stored_hyper_parameters(method, printed), (method, paper)
+            assert own.hyper == {**hyper_parameters(method), **printed}, (method, paper)
 
 
 @pytest.mark.parametrize("method", RECIPES)

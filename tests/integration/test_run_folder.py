@@ -113,7 +113,7 @@ def test_a_configuration_from_a_newer_version_is_refused(six_rounds):
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "format": 99, "fedlada": "9.0"}))
     done = fedlada("resume", six_rounds, code=2)
-    assert "was written by fedlada 9.0, which is newer than this one: upgrade" in done.stderr
+    assert "was written by fedlada 9.0, newer than this one: upgrade" in done.stderr
     path.write_text(json.dumps({**config, "colour": "red"}))
     assert "unknown field 'colour'" in fedlada("resume", six_rounds, code=2).stderr
     path.write_text("{")

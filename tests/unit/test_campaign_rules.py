@@ -32,6 +32,7 @@ from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import curves, group, ratios
 from fedlada.paper.targets import TARGETS
+from fedlada.presets import TUNED
 from fedlada.progress_of_many import Course, Estimate
 from fedlada.runs.parts import describe_part
 
@@ -390,9 +391,27 @@ def test_half_a_client_is_rounded_up():
 def test_what_came_when_runs_were_stored_already_is_not_said_at_its_default():
     """Runs of before, in folders, caches, archives and federations, are the same runs."""
     plain, said, other = (Experiment(method="fedlada", hyper=hyper) for hyper in ({}, {"power": 0.5}, {"power": 0.25}))
-    assert "power" not in plain.resolved().hyper
-    assert other.resolved().hyper["power"] == 0.25
+    assert "power" not in plain.to_json()["hyper"]
+    assert other.to_json()["hyper"]["power"] == 0.25
     assert digest(plain) == digest(said) != digest(other)
     assert "power" not in describe_part(AMSGrad())
     assert "power=0.25" in describe_part(AMSGrad(power=0.25))
     assert other.build_method().local[-2].power == 0.25
+
+
+def test_a_stored_run_keeps_a_value_that_is_not_said_where_its_data_set_suggests_another(monkeypatch):
+    """What suits a data set changes from version to version, and a run that goes on must not change with it."""
+
+    def power(experiment):
+        return next(part.power for part in experiment.build_method().local if isinstance(part, AMSGrad))
+
+    monkeypatch.setitem(TUNED, ("digits", "fedlada"), {"lr": 0.01, "hyper": {"power": 0.125}})
+    said = Experiment(method="fedlada", hyper={"power": 0.5})
+    assert "power" not in said.to_json()["hyper"]
+    read = Experiment.from_json(json.loads(json.dumps(said.to_json())))
+    assert read.resolved() == read.resolved().resolved() == said.resolved()
+    assert power(read) == 0.5
+    assert read.to_json() == said.to_json()
+    by_hand = Experiment.from_json({"method": "fedlada"})
+    assert power(by_hand) == 0.125
+    assert power(Experiment.from_json(by_hand.to_json())) == 0.125
