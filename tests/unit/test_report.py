@@ -200,6 +200,7 @@ def test_groups_are_named_by_what_tells_them_apart():
         {"method": "fedlada", "hyper": {"maximum": False, "v_start": "server"}, "refill": True, "target": 0.9},
         {"dataset": "docstrings", "partition": "iid", "rounds": 7, "local_epochs": 3, "stragglers": 0.5},
         {"dataset": "cifar10", "data_dir": "some where/it's", "eval_train_every": 5, "cohorts": "bernoulli"},
+        {"dataset": "cifar10", "method": "fedlada", "hyper": {"power": 0.5}},  # the recipe's, which is not stored
     ],
 )
 def test_the_command_makes_the_same_configuration(experiment):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fedlada.data.sources import DATASETS
 from fedlada.experiment import Experiment
-from fedlada.recipes import RECIPES
+from fedlada.recipes import RECIPES, restored_hyper_parameters
 from fedlada.runs.config import is_experiment
 
 NAMED_BY_OTHERS = {"format", "fedlada", "hyper", "method", "dataset"}
@@ -36,8 +36,9 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
             flags[one.name] = config[one.name]
     if "local_steps" in flags:
         flags.pop("local_epochs", None)
+    every = restored_hyper_parameters(method, hyper)
     flags |= {
-        name: "none" if value is None else value for name, value in hyper.items() if usual["hyper"].get(name) != value
+        name: "none" if value is None else value for name, value in every.items() if usual["hyper"].get(name) != value
     }
     return command_line("run", flags.items())
 
@@ -45,7 +46,7 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
 @cache
 def _usual(method: str, dataset: str) -> dict[str, Any]:
     """What `fedlada run` takes where nothing else is said."""
-    return Experiment(method=method, dataset=dataset).to_json()
+    return asdict(Experiment(method=method, dataset=dataset).resolved())
 
 
 def command_line(command: str, flags: Iterable[tuple[str, Any]]) -> str:
