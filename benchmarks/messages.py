@@ -48,7 +48,7 @@ CODES = (
 FIXED: dict[str, dict[str, dict[str, Any]]] = {
     # CIFAR-10 is not tuned here: FedAvg as printed, FedLADA with the weaker L2 and larger rate that map better.
     "cifar10": {
-        "fedavg": {"lr": 0.1},
+        "fedavg": {"lr": 0.1, "weight_decay": 1e-3},
         "fedlada": {"lr": 0.01, "alpha": 0.1, "v_init": 1e-4, "weight_decay": 1e-3, "decoupled": False},
     }
 }
@@ -98,7 +98,10 @@ def with_validation(source: Source) -> Source:
     return replace(source, train=cut(rest, train.augmentation), test=cut(validation, None))
 
 
-THEN: dict[str, dict[str, Any]] = {"fedavg": {"server_lr": 1.0}, "fedlada": {"beta1": 0.9, "decoupled": False}}
+THEN: dict[str, dict[str, Any]] = {
+    "fedavg": {"server_lr": 1.0},
+    "fedlada": {"beta1": 0.9, "decoupled": False, "power": 0.5},
+}
 """Defaults when this was measured, which searches have changed since."""
 
 

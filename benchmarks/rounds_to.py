@@ -20,6 +20,7 @@ from typing import Any
 from fedlada.campaign.identity import DECIDES_NOTHING
 from fedlada.campaign.over_seeds import NEVER, spread
 from fedlada.history import History
+from fedlada.recipes import restored_hyper_parameters
 from fedlada.report.table import Table
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.runs.metrics import read_rows
@@ -29,7 +30,7 @@ NOT_COMPARED = DECIDES_NOTHING | {"seed", "device", "fedlada"}
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
-    flat = {**config, **config["hyper"]}
+    flat = {**config, **restored_hyper_parameters(config["method"], config["hyper"])}
     return {name: value for name, value in flat.items() if name not in NOT_COMPARED and not isinstance(value, dict)}
 
 

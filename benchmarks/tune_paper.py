@@ -76,7 +76,8 @@ def _known_before(method: str, dataset: str) -> choices.Values:
 
 
 def candidates(method: str, configurations: Sequence[Values], given: argparse.Namespace) -> list[Candidate]:
-    """A method's configurations as runs on held-out data."""
+    """A method's configurations as runs on held-out data; what they do not say is as printed, whatever is used now."""
+    printed = {**hyper_parameters(method), **choices.values_of("paper", given.dataset, given.dataset, method).hyper}
     found = []
     for values in configurations:
         experiment = Experiment(
@@ -87,7 +88,7 @@ def candidates(method: str, configurations: Sequence[Values], given: argparse.Na
             refill=True,
             validation=0.1,
             lr=values["lr"],
-            hyper={name: value for name, value in values.items() if name != "lr"},
+            hyper={**printed, **{name: value for name, value in values.items() if name != "lr"}},
             rounds=given.rounds,
             eval_every=given.eval_every,
             checkpoint_every=10**6,

@@ -143,8 +143,7 @@ class Experiment:
         hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
-        is_same = all(getattr(self, name) == value for name, value in changed.items())
-        return self if is_same else replace(self, **changed)
+        return self if all(getattr(self, name) == one for name, one in changed.items()) else replace(self, **changed)
 
     def build_method(self) -> FederatedMethod:
         """The method with its hyper-parameters."""
@@ -263,18 +262,19 @@ class Experiment:
         return [TensorBoard(Path(out) / "events")]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything needed to run it again, as plain values."""
+        """Everything needed to run it again, as plain values; a few are left out at the recipe's default."""
         from fedlada import __version__
 
-        hyper = stored_hyper_parameters(self.method, self.resolved().hyper)
-        return {"format": CONFIG_FORMAT, "fedlada": __version__, **asdict(self.resolved()), "hyper": hyper}
+        full = asdict(self.resolved())
+        full["hyper"] = stored_hyper_parameters(self.method, full["hyper"])
+        return {"format": CONFIG_FORMAT, "fedlada": __version__, **full}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
         stored = dict(values)
-        if "format" in stored:  # by `to_json`: what it does not name has its default, whatever suits the data set now
-            stored["hyper"] = restored_hyper_parameters(stored.get("method"), stored.get("hyper", {}))
+        if "hyper" in stored:  # what a stored run does not name has its default, whatever suits the data set now
+            stored["hyper"] = restored_hyper_parameters(stored.get("method"), stored["hyper"])
         version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
         if not isinstance(written, int) or written > CONFIG_FORMAT:
             raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")

@@ -232,17 +232,22 @@ def stored_hyper_parameters(method: str, values: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in values.items() if name not in unsaid or value != unsaid[name]}
 
 
-def restored_hyper_parameters(method: object, stored: Any) -> Any:
-    """The values with those that a configuration does not name; what is no configuration of ours is left as it is."""
-    if not isinstance(stored, dict) or method not in RECIPES:
-        return stored
-    return {**_unsaid_at_default(str(method)), **stored}
+def restored_hyper_parameters(method: object, named: Any) -> Any:
+    """A configuration's values with those that it does not name; where others are missing too it is no stored one."""
+    if not isinstance(method, str) or method not in RECIPES or not isinstance(named, dict):
+        return named
+    unsaid = _unsaid_at_default(method)
+    is_stored = set(hyper_parameters(method)) - set(unsaid) <= set(named)
+    return {**unsaid, **named} if is_stored else named
 
 
 def _unsaid_at_default(method: str) -> dict[str, Any]:
-    """What came when runs were stored already, which are the same runs as before."""
-    came_later = {one.name for one in fields(AMSGrad) if one.metadata == UNSAID_AT_DEFAULT}
-    return {name: value for name, value in hyper_parameters(method).items() if name in came_later}
+    """Hyper-parameters that were added when runs had been stored already, with the recipe's default.
+
+    A configuration does not name them at that, so that runs from before and after have the same one.
+    """
+    added = {one.name for one in fields(AMSGrad) if one.metadata == UNSAID_AT_DEFAULT}
+    return {name: value for name, value in hyper_parameters(method).items() if name in added}
 
 
 HYPER_PARAMETERS: dict[str, str] = {

@@ -13,6 +13,7 @@ from PIL import Image
 from command_line import fedlada, rows
 from fedlada.cli import fedlada as command_line
 from fedlada.data.sources import DATASETS
+from fedlada.presets import preset
 
 RANDOM = np.random.default_rng(0)
 SMALL = [
@@ -77,8 +78,9 @@ def test_the_papers_data_sets_train(official, name, tmp_path):
     )  # fmt: skip
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert (config["augment"], config["concentration"]) == ("authors", 0.6)
-    assert config["hyper"]["alpha"] == {"cifar10": 0.2, "cifar100": 0.1, "tinyimagenet": 0.1}[name]
-    assert config["hyper"]["beta1"] == 0.0
+    suited = preset(name, "fedlada")
+    assert config["lr"] == suited["lr"]
+    assert {one: config["hyper"][one] for one in suited["hyper"]} == suited["hyper"]
     first, last = rows(tmp_path / "r")
     assert "full_train_accuracy" not in first
     assert 0 <= last["full_train_accuracy"] <= 1

@@ -367,6 +367,10 @@ def test_in_codes_the_bytes_of_a_table_are_those_of_the_codes(smoke, tmp_path, c
     assert "--messages lean" in (Path(lean["folder"]) / "command.txt").read_text()
     notes = (Path(lean["folder"]) / "table.md").read_text()
     assert "messages in params=int8:direction=int4:v=log8+every5:delta=int4" in notes
+    (chart,) = json.loads((Path(lean["folder"]) / "charts.json").read_text())
+    assert chart["note"] == "Seed 0. Messages in lean."
+    said = ["Messages in lean." in table["notes"] for one in (plain, lean) for table in one["targets"]["T8"]]
+    assert said == [False] * 4 + [True] * 3 + [False]  # all but the table of hyper-parameters
     by_code = [{row[0]: float(row[-1]) for row in one["targets"]["T8"][0]["rows"]} for one in (plain, lean)]
     assert by_code[0]["FedLADA"] == pytest.approx(2.5 * by_code[0]["FedAvg"], rel=0.01)
     assert by_code[1]["FedAvg"] < 0.25 * by_code[0]["FedAvg"]
@@ -421,7 +425,10 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T6,T4", "--methods", "fedavg"], "T4 compares no methods: leave --methods out"),
         (["reproduce", "F1", "--methods", "fedcm"], "methods must have one of fedavg, fedadam, localadam here"),
         (["reproduce", "T6", "--scale", "smoke", "--messages", "leen"], "'leen' .*is neither a code"),
-        (["reproduce", "T6,F8", "--scale", "smoke", "--messages", "lean"], "F8 has no runs, so nothing travels"),
+        (
+            ["reproduce", "F8,theory", "--scale", "smoke", "--messages", "lean"],
+            "F8 and theory: no run, so nothing travels",
+        ),
         (["reproduce", "T6", "--scale", "full"], "there is no folder data/cifar-10-batches-py: fedlada data fetch"),
         (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
         (["sweep", "--set", "alfa=1"], "there is no field or hyper-parameter 'alfa'; did you mean 'alpha'"),

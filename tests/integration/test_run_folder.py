@@ -108,6 +108,12 @@ def test_another_run_is_not_overwritten(six_rounds):
     assert rows(six_rounds) == before
 
 
+def test_a_value_that_is_not_stored_is_called_what_it_is(tmp_path):
+    first = ("run", "--method", "fedlada", *QUICK, "--rounds", 1, "--out", tmp_path / "r")
+    fedlada(*first)
+    assert "(power is at its default there and 0.25 here)" in fedlada(*first, "--power", 0.25, code=2).stderr
+
+
 def test_a_configuration_from_a_newer_version_is_refused(six_rounds):
     path = six_rounds / "config.json"
     config = json.loads(path.read_text())
@@ -116,6 +122,10 @@ def test_a_configuration_from_a_newer_version_is_refused(six_rounds):
     assert "was written by fedlada 9.0, newer than this one: upgrade" in done.stderr
     path.write_text(json.dumps({**config, "colour": "red"}))
     assert "unknown field 'colour'" in fedlada("resume", six_rounds, code=2).stderr
+    path.write_text(json.dumps({**config, "method": []}))
+    assert "method must be of type str, got []" in fedlada("resume", six_rounds, code=2).stderr
+    fedlada("report", six_rounds, "--out", six_rounds / "page.html")  # which is shown as far as it can be read
+    assert f"fedlada run --config {path}" in (six_rounds / "page.html").read_text()
     path.write_text("{")
     assert "config.json cannot be read" in fedlada("resume", six_rounds, code=2).stderr
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedlada.campaign.archive import read_archive
+from fedlada.campaign.identity import DECIDES_NOTHING
 from fedlada.paper import choices
 from fedlada.presets import SETTINGS
 from fedlada.recipes import RECIPES
@@ -106,3 +109,28 @@ def test_what_was_chosen_by_hand_can_be_built_and_is_as_much_for_each_method(mon
         for values in chosen:
             RECIPES[method](**{name: value for name, value in values.items() if name != "lr"})
         assert len(chosen) == len(BY_HAND[dataset, "fedlada"])
+
+
+def test_every_configuration_that_was_searched_is_in_the_archive(monkeypatch):
+    """By its text, so that neither data nor a GPU is needed: what is used by default must not change what was tried."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import tune_paper as script
+
+    runs = read_archive(BENCHMARKS / "results" / "runs_h200_202611.json").runs
+    known = {told(run.config) for run in runs}
+    for dataset, number, *timing in (("cifar100", 12, 300, 50), ("cifar10", 10, 150, 25)):
+        given = Namespace(dataset=dataset, data_dir="data", device="cuda", rounds=timing[0], eval_every=timing[1])
+        for method in script.GRIDS:
+            tried = script.configurations(method, dataset, number)
+            assert {told(one.experiments[0].to_json()) for one in script.candidates(method, tried, given)} <= known
+    for (dataset, method), tried in script.BY_HAND.items():
+        timing = (300, 50) if dataset == "cifar10" else (150, 25)
+        given = Namespace(dataset=dataset, data_dir="data", device="cuda", rounds=timing[0], eval_every=timing[1])
+        assert {told(one.experiments[0].to_json()) for one in script.candidates(method, tried, given)} <= known
+
+
+def told(config):
+    """What decides a run, but for its data and its version."""
+    return json.dumps(
+        {name: value for name, value in config.items() if name not in {*DECIDES_NOTHING, "fedlada"}}, sort_keys=True
+    )

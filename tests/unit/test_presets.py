@@ -53,8 +53,8 @@ def test_a_run_has_the_values_that_won_the_search(dataset):
         tuned, suited = values_of("tuned", dataset, dataset, method), preset(dataset, method)
         assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
         used = {"lr": suited["lr"], **hyper_parameters(method), **suited["hyper"]}
-        for name, value in found[method].items():
-            assert used[name] == value
+        printed = values_of("paper", dataset, dataset, method).hyper
+        assert used == {**hyper_parameters(method), **printed, **found[method]}, method
 
 
 def test_the_digits_have_the_best_of_all_grids():

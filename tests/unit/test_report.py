@@ -188,6 +188,8 @@ def test_groups_are_named_by_what_tells_them_apart():
         "fedlada, alpha 0.2",
         "fedcm",
     ]
+    stored = [Experiment(method="fedlada", hyper={"power": power}).to_json() for power in (0.5, 0.25)]
+    assert group_names(stored) == ["fedlada, power 0.5", "fedlada, power 0.25"]  # of which the first is not stored
     # With the data set many fields change: naming that one is enough.
     assert group_names([config("fedavg"), config("fedavg", 1, "mnist", 0.2)]) == ["fedavg, digits", "fedavg, mnist"]
 

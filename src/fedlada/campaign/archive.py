@@ -61,9 +61,7 @@ def read_archive(path: Path) -> Archive:
     if not isinstance(stored, dict) or not isinstance(stored.get("format"), int) or "runs" not in stored:
         raise ValueError(f"{path} is not an archive of runs: name a file that `fedlada pack` has written")
     if stored["format"] > FORMAT:
-        raise ValueError(
-            f"{path} was written by fedlada {stored.get('fedlada')}, which is newer than this one: upgrade"
-        )
+        raise ValueError(f"{path} was written by fedlada {stored.get('fedlada')}, newer than this one: upgrade")
     runs: list[ArchivedRun] = []
     try:
         origins = [{str(name): str(value) for name, value in made.items()} for made in stored["made"]]

@@ -69,7 +69,10 @@ class TargetNames(click.ParamType[list[str]]):
 )
 @click.option("--methods", type=Words(choices=tuple(NAMES)), help="Of the compared methods only these.")
 @click.option(
-    "--messages", default="float32", show_default=True, help="Codes of the vectors that travel: lean, delta=int8, ..."
+    "--messages",
+    default="float32",
+    show_default=True,
+    help="Codes of all vectors that travel: lean, lean:delta=int8, ...",
 )
 @click.option("--rounds", type=click.IntRange(min=1), help="No run goes further than this.")
 @click.option(
@@ -118,8 +121,8 @@ def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Sett
     """The setting of each target and the runs that it needs."""
     settings = {name: _setting(TARGETS[name], flags) for name in targets}
     requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
-    if flags["messages"] != "float32" and (idle := [name for name, own in requests.items() if not own]):
-        raise ValueError(f"{idle[0]} has no runs, so nothing travels: leave --messages out")
+    if flags["messages"] != "float32" and not any(requests.values()):
+        raise ValueError(f"{' and '.join(targets)}: no run, so nothing travels; leave --messages out")
     return settings, requests
 
 
@@ -158,6 +161,7 @@ def _headline(
     there = {store.path(request) for request in requests if not store.outcome(request).is_settled}
     taken = f", {adopted} of them taken over" if adopted else ""
     data = ", ".join(dict.fromkeys(request.experiment.dataset for request in requests)) or "no data set"
+    data += "" if setting.messages == "float32" else f", messages in {setting.messages}"
     return (
         f"{', '.join(targets)} at scale {setting.scale.name} on {data}: {len(runs)} runs, "
         f"{len(runs) - len(there)} of them done already{taken}; runs are kept in {store.folder}"
@@ -182,6 +186,8 @@ def _write_all(
         place = folder / name if several else folder
         found = TARGETS[name].show(replace(settings[name], folder=place), group(own))
         hyper = hyper_parameter_table(TARGETS[name], settings[name], own)
+        if own and settings[name].messages != "float32":
+            found = found.with_note(f"Messages in {settings[name].messages}.")
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
         notes = [*still_open(own, work), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)

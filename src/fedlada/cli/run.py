@@ -149,7 +149,8 @@ def _headline(experiment: Experiment, folder: Path) -> str:
     usual = hyper_parameters(full.method)
     own = {name: value for name, value in full.hyper.items() if value != usual[name]}
     values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
-    task = f"{full.method} on {full.dataset} ({full.model}): {full.rounds} rounds of {clients}, seed {full.seed}"
+    rounds = "1 round" if full.rounds == 1 else f"{full.rounds} rounds"
+    task = f"{full.method} on {full.dataset} ({full.model}): {rounds} of {clients}, seed {full.seed}"
     return f"{task}, in {folder}\nfedlada: {values}; else as in fedlada methods"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedlada.campaign.over_seeds import NEVER, OverSeeds, best, final, over_seeds
 from fedlada.campaign.request import Outcome, Request
@@ -23,6 +23,11 @@ class Shown:
 
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
+
+    def with_note(self, text: str) -> Shown:
+        """The same with a sentence below every table and chart."""
+        tables = tuple(replace(one, notes=(*one.notes, text)) for one in self.tables)
+        return Shown(tables, tuple(replace(one, note=f"{one.note} {text}".strip()) for one in self.charts))
 
 
 @dataclass(frozen=True, kw_only=True)

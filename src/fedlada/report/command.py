@@ -25,9 +25,9 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
     if not is_experiment(config):
         return ""
     method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
-    if method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):
+    if not isinstance(method, str) or method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):
         return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
-    usual = _usual(str(method), str(dataset))
+    usual = _usual(method, str(dataset))
     flags = {"method": method, "dataset": dataset}
     for one in fields(Experiment):
         if one.name in NAMED_BY_OTHERS or one.name not in config:

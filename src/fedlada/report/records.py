@@ -12,6 +12,7 @@ from typing import Any
 
 from fedlada.history import Row
 from fedlada.messages import PRESETS
+from fedlada.recipes import restored_hyper_parameters
 from fedlada.report.command import run_command
 from fedlada.report.listing import LISTING, ListedRun, Listing, read_listing
 from fedlada.runs.clients import read_clients
@@ -194,7 +195,7 @@ def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A configuration as names and texts; hyper-parameters stand beside the other fields."""
-    hyper = config.get("hyper")
+    hyper = restored_hyper_parameters(config.get("method"), config.get("hyper"))
     plain = {name: value for name, value in config.items() if name != "hyper"}
     fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
     return [

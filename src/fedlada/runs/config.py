@@ -78,7 +78,8 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
             if inner := first_difference(there, here):
                 return inner
             continue
-        return f"{name} is {there!r} there and {here!r} here"
+        said = [repr(one[name]) if name in one else "at its default" for one in (stored, config)]
+        return f"{name} is {said[0]} there and {said[1]} here"
     return ""
 
 
