@@ -19,7 +19,7 @@ for name in ("fedavg", "fedlada"):
         model,
         train,
         test=test,
-        **fedlada.suggested(name),  # method and rate as for any data of one's own; or method=..., lr=... of yours
+        method=name,  # with what is suggested for any data; or fedlada.recipes.fedlada(alpha=0.1) and lr=... of yours
         partition=Dirichlet(num_clients=50, concentration=0.3),  # non-IID clients
         cohort_size=5,  # of which five take part in a round
         rounds=40,

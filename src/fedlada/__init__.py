@@ -2,7 +2,7 @@
 
 import fedlada
 
-result = fedlada.simulate(model, (x, y), test=(x_test, y_test), **fedlada.suggested("fedlada"))
+result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method="fedlada")
 result.model, result.history, result.plot()
 """
 

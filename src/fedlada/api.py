@@ -25,6 +25,7 @@ from fedlada.messages.spec import Messages, vectors
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, StopAt, as_observer
 from fedlada.plan import Plan
+from fedlada.presets import suggested, suggested_rate
 from fedlada.randomness import Ints, torch_seed
 from fedlada.recipes import RECIPES
 from fedlada.schedules import Schedule, as_schedule
@@ -53,8 +54,8 @@ def simulate(
     batch_size: int = 50,
     local_epochs: int | None = None,
     local_steps: int | None = None,
-    lr: float | Schedule = 0.01,
-    lr_decay: float = 1.0,
+    lr: float | Schedule | None = None,
+    lr_decay: float | None = None,
     weights: str = "uniform",
     unreliable: Unreliable | None = None,
     loss: Loss | None = None,
@@ -82,8 +83,8 @@ def simulate(
             function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
             nor sent.
         train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`.
-        method: a method from `fedlada.recipes`, or the name of one for its default hyper-parameters. What searches
-            found is `**fedlada.suggested("fedlada")`, with the rate that goes with it.
+        method: a method, as from `fedlada.recipes`, whose defaults are the paper's, or a name for what `fedlada run`
+            takes for data of one's own (`fedlada.suggested` tells, also what was found on a known data set).
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
         validation: like `test`, for data that was held out to tune on: `validation_loss`, `validation_accuracy`.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
@@ -95,8 +96,9 @@ def simulate(
         batch_size: samples per local step; a client with fewer makes smaller batches.
         local_epochs: passes over a client's data per round; by default one.
         local_steps: local steps per round, instead of epochs.
-        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`).
-        lr_decay: factor on `lr` after each round.
+        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`). By default the one that
+            goes with the method's name; for a method of one's own the paper's, 0.001 with AMSGrad and else 0.1.
+        lr_decay: factor on `lr` after each round: 1, or 0.998 where `lr` is left out too.
         weights: how clients count in the mean: "uniform" or by "examples".
         unreliable: simulated drop-outs and stragglers.
         loss: a function of outputs and targets; by default cross-entropy for whole-number targets, else squared error.
@@ -140,7 +142,7 @@ def simulate(
         clients=_clients(partition, train_samples, seed),
         cohorts=resolve_cohorts(cohorts, cohort_size),
         work=LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps),
-        schedule=as_schedule(lr, lr_decay),
+        schedule=resolve_schedule(lr, lr_decay, method),
         seed=seed,
         weights=weights,
         unreliable=unreliable or Unreliable(),
@@ -228,13 +230,19 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
-    """The method, or the recipe of that name with its default hyper-parameters."""
+    """The method, or what is suggested under that name."""
     if isinstance(method, FederatedMethod):
         for part in method.local:
             check_transform(part)
         return method
-    one_of("method", method, tuple(RECIPES))
-    return RECIPES[method]()
+    found: FederatedMethod = suggested(method)["method"]
+    return found
+
+
+def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
+    """The rate of each round as given, or as suggested for the method."""
+    rate, decay = suggested_rate(method) if lr is None else (lr, 1.0)
+    return as_schedule(rate, decay if lr_decay is None else lr_decay)
 
 
 def resolve_messages(text: str, method: FederatedMethod) -> Messages:

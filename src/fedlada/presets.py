@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedlada.local import AMSGrad
+from fedlada.method import FederatedMethod
 from fedlada.recipes import RECIPES
 from fedlada.validation import one_of
 
@@ -40,6 +41,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "docstrings": {**SMALL, "num_clients": None, "partition": "natural", "model": "text-transformer"},
 }
 """The federation that a data set stands for; every value is a flag of its own."""
+OWN_DATA = "npz"
+"""Stands for whatever people have: nothing was searched on it."""
 
 SGD_BASED = {"lr": 0.1, "lr_decay": 0.998}
 ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998}
@@ -129,21 +132,29 @@ def preset(dataset: str, method: str) -> dict[str, Any]:
 
 
 def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
-    """The arguments `method`, `lr` and `lr_decay`: `fedlada.simulate(model, data, **fedlada.suggested("fedlada"))`.
+    """The arguments `method`, `lr` and `lr_decay`: `simulate(model, data, **fedlada.suggested("fedlada", "cifar10"))`.
 
-    They are what `fedlada run` takes on that data set or, without one, on data of one's own: for LocalAdam and FedLADA
-    what searches on two tasks agree on, for the others the paper's rate and the recipe's defaults.
+    They are what `fedlada run` takes on that data set or, without one, on data of one's own, which is also what the
+    bare name of a method stands for: for LocalAdam and FedLADA what searches on two tasks agree on, for the others the
+    paper's rate and the recipe's defaults.
     """
     one_of("method", method, tuple(RECIPES))
     if dataset is not None:
         one_of("dataset", dataset, tuple(SETTINGS))
-    values = preset(dataset or "npz", method)  # as with a file of one's own
+    values = preset(dataset or OWN_DATA, method)
     return {"method": RECIPES[method](**values["hyper"]), "lr": values["lr"], "lr_decay": values["lr_decay"]}
 
 
-def is_adaptive(method: str) -> bool:
+def suggested_rate(method: FederatedMethod | str) -> tuple[float, float]:
+    """The rate and its decay for data of one's own: what goes with a name, or the paper's for a method of that kind."""
+    rates = preset(OWN_DATA, method) if isinstance(method, str) else ADAPTIVE if is_adaptive(method) else SGD_BASED
+    return rates["lr"], rates["lr_decay"]
+
+
+def is_adaptive(method: FederatedMethod | str) -> bool:
     """Whether its clients run AMSGrad: by its parts, not by its name, so that a new method needs no entry here."""
-    return any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)
+    parts = (RECIPES[method]() if isinstance(method, str) else method).local
+    return any(isinstance(part, AMSGrad) for part in parts)
 
 
 def printed_hyper(dataset: str, method: str) -> dict[str, Any]:

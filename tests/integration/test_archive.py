@@ -369,7 +369,7 @@ def changed(path, **values):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda path: changed(path, format=2, fedlada="9.9"), "was written by fedlada 9.9, which is newer than this"),
+        (lambda path: changed(path, format=2, fedlada="9.9"), "was written by fedlada 9.9, newer than this"),
         (lambda path: path.read_text()[:-40], "runs.json cannot be read: "),
         (lambda _: '{"format": 1}', "is not an archive of runs: name a file that `fedlada pack` has written"),
         (lambda path: changed(path, run={"bytes_up": [[5, 3]]}), "at its run 1: there are 3 numbers in the place of 4"),

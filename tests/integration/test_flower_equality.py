@@ -28,6 +28,7 @@ from small_federation import (
     simulate,
     strategy_of,
 )
+from tasks import small_net
 
 FOUR = replace(QUICK, nodes=4)
 
@@ -68,6 +69,14 @@ def test_what_is_random_and_not_trained_is_the_same_on_the_nodes(caplog):
     grid.app = lambda message, context: (other if context.node_config["partition-id"] == 2 else app)(message, context)
     assert strategy.run(grid, 1, progress=False).history[0]["lost"] == [2]
     assert "frozen parameters or buffers, which do not travel, are not the server's" in caplog.text
+
+
+def test_bare_names_are_the_same_method_on_both_sides():
+    strategy = MethodStrategy(small_net(), "fedlada", num_clients=5, test=(X, Y), seed=11)
+    real = strategy.run(grid_of("fedlada"), 2, progress=False)
+    simulated = simulate_any(small_net(), (X, Y), method="fedlada", test=(X, Y), partition=CLIENTS, rounds=2, seed=11)
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
 
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower-app"

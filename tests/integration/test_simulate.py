@@ -38,6 +38,32 @@ def test_one_call_trains_a_model():
     assert result.stopped == "all 15 rounds were run"
 
 
+def bare(**given):
+    return fedlada.simulate(small_net(), (X, Y), rounds=2, batch_size=20, **given)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_the_name_of_a_method_stands_for_what_is_suggested(name):
+    named, told = bare(method=name), bare(**fedlada.suggested(name))
+    assert torch.equal(named.server.params, told.server.params)
+    rate, decay = fedlada.suggested(name)["lr"], fedlada.suggested(name)["lr_decay"]
+    assert [row["lr"] for row in named.history] == [rate, rate * decay]
+    assert [row["lr"] for row in bare(method=name, lr_decay=0.5).history] == [rate, rate * 0.5]
+
+
+def test_a_rate_beside_a_name_changes_the_rate_alone():
+    named = bare(method="fedlada", lr=0.02)
+    assert [row["lr"] for row in named.history] == [0.02, 0.02]
+    told = bare(method=fedlada.suggested("fedlada")["method"], lr=0.02)
+    assert torch.equal(named.server.params, told.server.params)
+    assert not torch.equal(named.server.params, bare(method=recipes.fedlada(), lr=0.02).server.params)
+
+
+def test_without_a_name_the_rate_is_the_papers():
+    for method, rate in ((recipes.fedlada(), 0.001), (recipes.scaffold(), 0.1)):
+        assert [row["lr"] for row in bare(method=method).history] == [rate, rate * 0.998]
+
+
 @pytest.mark.parametrize(
     "data",
     [

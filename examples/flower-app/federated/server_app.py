@@ -3,7 +3,7 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from federated.task import make_model, suited
+from federated.task import make_method, make_model
 from fedlada.data import load_digits
 from fedlada.flower import MethodStrategy, Replies
 
@@ -13,7 +13,7 @@ app = ServerApp()
 def settings(config) -> dict:
     """What the simulation that must give the same weights is told too."""
     return {
-        **suited(config),
+        "method": make_method(config),
         "cohort_size": int(config["cohort-size"]),
         "local_epochs": 2,
         "batch_size": 10,

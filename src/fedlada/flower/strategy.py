@@ -16,7 +16,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedlada.api import Model, resolve_cohorts, resolve_device, resolve_messages, resolve_method, resolve_model
+from fedlada.api import (
+    Model,
+    resolve_cohorts,
+    resolve_device,
+    resolve_messages,
+    resolve_method,
+    resolve_model,
+    resolve_schedule,
+)
 from fedlada.cohorts import Cohorts, FixedSize
 from fedlada.data.batches import LocalWork
 from fedlada.data.samples import as_samples
@@ -35,7 +43,7 @@ from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, PlainProgress, as_observer
 from fedlada.runs.folder import RunFolder
 from fedlada.runs.parts import describe_part
-from fedlada.schedules import Schedule, as_schedule
+from fedlada.schedules import Schedule
 from fedlada.simulation import Simulation
 from fedlada.validation import count, whole_number
 
@@ -64,8 +72,8 @@ class MethodStrategy(Strategy):
         batch_size: int = 50,
         local_epochs: int | None = None,
         local_steps: int | None = None,
-        lr: float | Schedule = 0.01,
-        lr_decay: float = 1.0,
+        lr: float | Schedule | None = None,
+        lr_decay: float | None = None,
         weights: str = "uniform",
         replies: Replies | None = None,
         loss: Loss | None = None,
@@ -90,7 +98,7 @@ class MethodStrategy(Strategy):
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
         self.work = LocalWork(batch_size=batch_size, epochs=local_epochs or 1, steps=local_steps)
-        self.schedule = as_schedule(lr, lr_decay)
+        self.schedule = resolve_schedule(lr, lr_decay, method)
         self.weights = weights
         self.replies = replies or Replies()
         self.loss, self.metrics = loss, metrics
