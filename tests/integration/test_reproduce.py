@@ -364,6 +364,9 @@ def test_in_codes_the_bytes_of_a_table_are_those_of_the_codes(smoke, tmp_path, c
     lean = json.loads(command(*two, "--messages", "lean", "--merge", whole.folder, "--json").out)
     assert Path(plain["folder"]) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada")
     assert Path(lean["folder"]) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada-lean")
+    short = [*two, "--seeds", "0,1", "--rounds", 1, "--smooth", 2, "--only-show", "--json"]
+    folder = json.loads(command(*short).out)["folder"]
+    assert Path(folder) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada-seeds-0-1-rounds-1-smooth-2")
     assert "--messages lean" in (Path(lean["folder"]) / "command.txt").read_text()
     notes = (Path(lean["folder"]) / "table.md").read_text()
     assert "messages in params=int8:direction=int4:v=log8+every5:delta=int4" in notes

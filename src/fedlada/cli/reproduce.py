@@ -101,11 +101,7 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
         )
     everything = [request for own in requests.values() for request in own]
     read_data(everything, quiet=quiet)
-    name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
-    # A part of a table must not replace the whole one.
-    words = [name, flags["scale"], flags["preset"], *(flags["datasets"] or ()), *(flags["methods"] or ())]
-    words += [] if flags["messages"] == "float32" else [as_file_name(flags["messages"])]
-    folder = out or HOME / "-".join(words)
+    folder = out or HOME / _folder_name(targets, flags)
     store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
     adopted = take_over(store, folder, everything, work, flags["merge"])
     if not quiet:
@@ -124,6 +120,17 @@ def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Sett
     if flags["messages"] != "float32" and not any(requests.values()):
         raise ValueError(f"{' and '.join(targets)}: no run, so nothing travels; leave --messages out")
     return settings, requests
+
+
+def _folder_name(targets: list[str], flags: dict[str, Any]) -> str:
+    """By all that changes what is shown: a part of a table, or a shorter one, must not replace the whole one."""
+    name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
+    words = [name, flags["scale"], flags["preset"], *(flags["datasets"] or ()), *(flags["methods"] or ())]
+    words += [] if flags["messages"] == "float32" else [flags["messages"]]
+    words += ["seeds", *map(str, flags["seeds"])] if flags["seeds"] else []
+    words += [f"rounds-{flags['rounds']}"] if flags["rounds"] else []
+    words += [f"smooth-{flags['smooth']}"] if flags["smooth"] > 1 else []
+    return as_file_name("-".join(words))
 
 
 def _title(targets: list[str]) -> str:
