@@ -25,7 +25,7 @@ from fedlada.messages.spec import Messages, vectors
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, StopAt, as_observer
 from fedlada.plan import Plan
-from fedlada.presets import suggested, suggested_rate
+from fedlada.presets import suggested
 from fedlada.randomness import Ints, torch_seed
 from fedlada.recipes import RECIPES
 from fedlada.schedules import Schedule, as_schedule
@@ -83,8 +83,8 @@ def simulate(
             function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
             nor sent.
         train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`.
-        method: a method, as from `fedlada.recipes`, whose defaults are the paper's, or a name for what `fedlada run`
-            takes for data of one's own (`fedlada.suggested` tells, also what was found on a known data set).
+        method: a method, as from `fedlada.recipes`, or a name for what `fedlada run` takes for data of one's own (see
+            `fedlada.suggested`; that may change from version to version, a recipe that is written out does not).
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
         validation: like `test`, for data that was held out to tune on: `validation_loss`, `validation_accuracy`.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
@@ -96,9 +96,9 @@ def simulate(
         batch_size: samples per local step; a client with fewer makes smaller batches.
         local_epochs: passes over a client's data per round; by default one.
         local_steps: local steps per round, instead of epochs.
-        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`). By default the one that
-            goes with the method's name; for a method of one's own the paper's, 0.001 with AMSGrad and else 0.1.
-        lr_decay: factor on `lr` after each round: 1, or 0.998 where `lr` is left out too.
+        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`); by default the one that
+            goes with the method's name.
+        lr_decay: factor on `lr` after each round; by default 0.998 with a method's name, as the paper, else 1.
         weights: how clients count in the mean: "uniform" or by "examples".
         unreliable: simulated drop-outs and stragglers.
         loss: a function of outputs and targets; by default cross-entropy for whole-number targets, else squared error.
@@ -117,8 +117,7 @@ def simulate(
             takes stacked on a GPU and sequential on a CPU.
         precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
             stays in `dtype`; float64 is always exact.
-        ordered: with several processes (torchrun), add the clients' uploads in their order, so that the result is that
-            of one process to the bit.
+        ordered: with several processes (torchrun), add the uploads in their order: the bits are those of one process.
         messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         device: "auto" takes a GPU where there is one.
@@ -235,14 +234,19 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
         for part in method.local:
             check_transform(part)
         return method
+    if not isinstance(method, str):
+        raise ValueError(f"method must be a FederatedMethod, as from fedlada.recipes, or a name, got {method!r}")
     found: FederatedMethod = suggested(method)["method"]
     return found
 
 
 def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
-    """The rate of each round as given, or as suggested for the method."""
-    rate, decay = suggested_rate(method) if lr is None else (lr, 1.0)
-    return as_schedule(rate, decay if lr_decay is None else lr_decay)
+    """The rate of each round as given; what is left out goes with the method's name."""
+    values = suggested(method) if isinstance(method, str) and not callable(lr) else {"lr_decay": 1.0}
+    rate, decay = values.get("lr") if lr is None else lr, values["lr_decay"] if lr_decay is None else lr_decay
+    if rate is None:
+        raise ValueError("lr must be given with a method of one's own: a rate comes with a name alone")
+    return as_schedule(rate, decay)
 
 
 def resolve_messages(text: str, method: FederatedMethod) -> Messages:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from fedlada.local import AMSGrad
-from fedlada.method import FederatedMethod
 from fedlada.recipes import RECIPES
 from fedlada.validation import one_of
 
@@ -136,7 +135,7 @@ def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
 
     They are what `fedlada run` takes on that data set or, without one, on data of one's own, which is also what the
     bare name of a method stands for: for LocalAdam and FedLADA what searches on two tasks agree on, for the others the
-    paper's rate and the recipe's defaults.
+    paper's rate and the recipe's defaults. The three belong together.
     """
     one_of("method", method, tuple(RECIPES))
     if dataset is not None:
@@ -145,16 +144,9 @@ def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
     return {"method": RECIPES[method](**values["hyper"]), "lr": values["lr"], "lr_decay": values["lr_decay"]}
 
 
-def suggested_rate(method: FederatedMethod | str) -> tuple[float, float]:
-    """The rate and its decay for data of one's own: what goes with a name, or the paper's for a method of that kind."""
-    rates = preset(OWN_DATA, method) if isinstance(method, str) else ADAPTIVE if is_adaptive(method) else SGD_BASED
-    return rates["lr"], rates["lr_decay"]
-
-
-def is_adaptive(method: FederatedMethod | str) -> bool:
+def is_adaptive(method: str) -> bool:
     """Whether its clients run AMSGrad: by its parts, not by its name, so that a new method needs no entry here."""
-    parts = (RECIPES[method]() if isinstance(method, str) else method).local
-    return any(isinstance(part, AMSGrad) for part in parts)
+    return any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)
 
 
 def printed_hyper(dataset: str, method: str) -> dict[str, Any]:

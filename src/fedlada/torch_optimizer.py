@@ -20,9 +20,12 @@ class LocalOptimizer(torch.optim.Optimizer):
     Gradients are read from `.grad`, so clipping, accumulation, autocast and `GradScaler` work as with any optimizer,
     and schedulers set the rate through `param_groups`. A parameter without a gradient counts as one of zeros.
     Without a call of `begin` the first step starts a round of its own, from the parameters as they are.
+    `method` is a `FederatedMethod`, the server's.
     """
 
     def __init__(self, params: Iterable[nn.Parameter], method: FederatedMethod, lr: float) -> None:
+        if not isinstance(method, FederatedMethod):
+            raise ValueError(f"method must be one, as fedlada.suggested('fedlada')['method'], got {method!r}")
         if not lr > 0:
             raise ValueError(f"lr must be positive, got {lr}")
         super().__init__(params, {"lr": lr})

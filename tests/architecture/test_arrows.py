@@ -124,7 +124,7 @@ sys.meta_path.insert(0, Refuse())
 import numpy, torch, fedlada
 x = numpy.random.default_rng(0).standard_normal((60, 4))
 result = fedlada.simulate(torch.nn.Linear(4, 2), (x, (x[:, 0] > 0).astype(int)), test=(x, (x[:, 0] > 0).astype(int)),
-                          method=fedlada.recipes.fedlada(), rounds=3, progress=True)
+                          method="fedlada", rounds=3, progress=True)
 print(len(result.history))
 """
 

@@ -174,7 +174,7 @@ def test_drift_is_where_the_clients_really_ended(messages):
     method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
     result = fedlada.simulate(
         small_net(), blobs(), method=method, partition=UNEQUAL, rounds=3, engine="sequential", messages=messages,
-        batch_size=10,
+        batch_size=10, lr=0.01,
     )  # fmt: skip
     last = [end for end in ends if end.shape == result.server.params.shape][-5:]
     drift = sum(float((end - result.server.params).square().sum()) for end in last) / len(last)

@@ -108,7 +108,8 @@ def test_chunks_with_batches_of_different_widths():
     for sizes in ((3, 3, 10, 10), (1, 1, 10, 10)):
         starts = np.cumsum([0, *sizes])
         clients = [np.arange(start, end) for start, end in pairwise(starts)]
-        values = {"partition": Given(indices=clients), "batch_size": 5, "rounds": 3, "lr": 0.05, "method": "fedavg"}
+        values = {"partition": Given(indices=clients), "batch_size": 5, "rounds": 3, "lr": 0.05}
+        values["method"] = fedlada.recipes.fedavg()
         whole = fedlada.simulate(small_net(), (x, y), engine="sequential", dtype=torch.float64, device="cpu", **values)
         simulation = chunked(x, y, clients, places=2)
         simulation.run(3)

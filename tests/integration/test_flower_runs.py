@@ -23,6 +23,7 @@ from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
 from fedlada.flower.memory import Memories
 from fedlada.flower.versions import Version
+from fedlada.schedules import Cosine, WarmUp
 from fedlada.state import Kept
 from method_table import METHODS
 from small_federation import (
@@ -159,6 +160,19 @@ def test_the_folder_is_that_of_any_run(tmp_path):
     with pytest.raises(ValueError, match="holds another run"):
         strategy_of(method, lr=0.2).run(grid, 3, out=tmp_path, progress=False)
     strategy_of(method, replies=QUICK).run(grid, 4, out=tmp_path, progress=False)  # another policy is the same run
+
+
+def test_a_schedule_within_another_is_part_of_the_run(tmp_path):
+    method = recipes.fedavg()
+
+    def warm(num_rounds):
+        schedule = WarmUp(Cosine(0.05, num_rounds), 3)
+        strategy_of(method, lr=schedule, lr_decay=1.0).run(grid_of(method), 1, out=tmp_path, progress=False)
+
+    warm(4)
+    warm(4)
+    with pytest.raises(ValueError, match=r"schedule is .*num_rounds=4.* there and .*num_rounds=40"):
+        warm(40)
 
 
 def test_bytes_are_those_that_were_packed():

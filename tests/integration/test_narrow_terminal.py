@@ -47,6 +47,6 @@ def test_no_word_of_a_table_is_broken(columns):
 
 
 def test_in_a_very_narrow_terminal_words_are_broken_and_none_is_cut():
-    lines = in_a_terminal("methods", columns=50)[:-1]  # behind the table is a sentence
+    lines = in_a_terminal("methods", columns=50)[:-2]  # behind the table are sentences
     assert max(map(len, lines)) <= 50
     assert "…" not in "".join(lines)

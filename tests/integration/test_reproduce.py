@@ -364,6 +364,8 @@ def test_in_codes_the_bytes_of_a_table_are_those_of_the_codes(smoke, tmp_path, c
     lean = json.loads(command(*two, "--messages", "lean", "--merge", whole.folder, "--json").out)
     assert Path(plain["folder"]) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada")
     assert Path(lean["folder"]) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada-lean")
+    nine = ["reproduce", "T1,T2,T3,T4,T5,T6,T7,T8,F1", *CPU, "--only-show", "--json"]
+    assert Path(json.loads(command(*nine).out)["folder"]).name.startswith("T1-T2-T3")
     short = [*two, "--seeds", "0,1", "--rounds", 1, "--smooth", 2, "--only-show", "--json"]
     folder = json.loads(command(*short).out)["folder"]
     assert Path(folder) == Path("runs/reproduce/T8-smoke-paper-fedavg-fedlada-seeds-0-1-rounds-1-smooth-2")

@@ -53,15 +53,20 @@ def test_the_name_of_a_method_stands_for_what_is_suggested(name):
 
 def test_a_rate_beside_a_name_changes_the_rate_alone():
     named = bare(method="fedlada", lr=0.02)
-    assert [row["lr"] for row in named.history] == [0.02, 0.02]
-    told = bare(method=fedlada.suggested("fedlada")["method"], lr=0.02)
+    told = bare(**{**fedlada.suggested("fedlada"), "lr": 0.02})
+    assert [row["lr"] for row in named.history] == [row["lr"] for row in told.history] == [0.02, 0.02 * 0.998]
     assert torch.equal(named.server.params, told.server.params)
     assert not torch.equal(named.server.params, bare(method=recipes.fedlada(), lr=0.02).server.params)
+    assert [row["lr"] for row in bare(method="fedlada", lr=lambda round: 0.1 * round).history] == [0.1, 0.2]
 
 
-def test_without_a_name_the_rate_is_the_papers():
-    for method, rate in ((recipes.fedlada(), 0.001), (recipes.scaffold(), 0.1)):
-        assert [row["lr"] for row in bare(method=method).history] == [rate, rate * 0.998]
+def test_a_method_of_ones_own_needs_a_rate():
+    assert [row["lr"] for row in bare(method=recipes.fedlada(), lr=0.02).history] == [0.02, 0.02]
+    with pytest.raises(ValueError, match="lr must be given with a method of one's own"):
+        bare(method=fedlada.suggested("fedlada", "cifar10")["method"])
+    for wrong in (None, recipes.fedlada):
+        with pytest.raises(ValueError, match=r"method must be a FederatedMethod, as from fedlada\.recipes, or a name"):
+            bare(method=wrong)
 
 
 @pytest.mark.parametrize(

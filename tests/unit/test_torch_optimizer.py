@@ -63,6 +63,11 @@ def test_equals_the_five_calls(name):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7, msg=where)
 
 
+def test_a_name_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r"as fedlada\.suggested\('fedlada'\)\['method'\], got 'fedlada'"):
+        fedlada.LocalOptimizer(small_net().parameters(), "fedlada", lr=0.1)
+
+
 def test_without_begin_a_chain_is_a_plain_optimizer():
     first, second = small_net(), small_net()
     ours = fedlada.LocalOptimizer(first.parameters(), recipes.fedavg(weight_decay=0.1), lr=0.2)

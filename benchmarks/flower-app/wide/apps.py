@@ -5,6 +5,7 @@ from flwr.serverapp import ServerApp
 from torch import nn
 
 from fedlada.flower import MethodStrategy, Replies, client_app
+from fedlada.recipes import fedlada
 
 SETTINGS = {"batch_size": 4, "local_steps": 1, "lr": 0.01, "device": "cpu"}
 
@@ -20,10 +21,10 @@ def load(context):
 
 def strategy_of(num_clients):
     replies = Replies(time_limit=400.0)
-    return MethodStrategy(make_model, "fedlada", num_clients=num_clients, replies=replies, **SETTINGS)
+    return MethodStrategy(make_model, fedlada(), num_clients=num_clients, replies=replies, **SETTINGS)
 
 
-client = client_app(make_model, load, method="fedlada", device="cpu")
+client = client_app(make_model, load, method=fedlada(), device="cpu")
 server = ServerApp()
 
 

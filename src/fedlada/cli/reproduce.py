@@ -124,8 +124,14 @@ def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Sett
 
 def _folder_name(targets: list[str], flags: dict[str, Any]) -> str:
     """By all that changes what is shown: a part of a table, or a shorter one, must not replace the whole one."""
-    name = targets[0] if len(targets) == 1 else "all" if len(targets) > 8 else "-".join(targets)
-    words = [name, flags["scale"], flags["preset"], *(flags["datasets"] or ()), *(flags["methods"] or ())]
+    is_everything = set(targets) == set(TARGETS) - {"theory"}
+    words = [
+        "all" if is_everything else "-".join(targets),
+        flags["scale"],
+        flags["preset"],
+        *(flags["datasets"] or ()),
+        *(flags["methods"] or ()),
+    ]
     words += [] if flags["messages"] == "float32" else [flags["messages"]]
     words += ["seeds", *map(str, flags["seeds"])] if flags["seeds"] else []
     words += [f"rounds-{flags['rounds']}"] if flags["rounds"] else []

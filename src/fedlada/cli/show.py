@@ -69,6 +69,8 @@ def methods(dataset: str | None, as_json: bool) -> None:
     columns = ["method", "local", "server", "down", "up", *_values_on(dataset, "fedlada")]
     print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
     print("down, up: vectors of the model's size that travel for each client and round")
+    if dataset is None:
+        print("values: the recipes' defaults; --dataset npz: what is used for your own data")
 
 
 @click.command()

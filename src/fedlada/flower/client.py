@@ -50,8 +50,8 @@ def client_app(
         model: an `nn.Module` or a function that makes one, the same as the server's.
         load_data: a function of Flower's `Context` that gives this node's own samples: an `(x, y)` pair of arrays or a
             torch `Dataset`. `context.node_config` holds what the node was started with.
-        method: the server's method, a recipe's name, or a function of the context (`context.run_config`) that gives
-            it. A node with another one is refused.
+        method: the server's method, a name as in `fedlada.simulate`, or a function of the context
+            (`context.run_config`) that gives it. A node with another one is refused.
         load_test: like `load_data`, for evaluation on the nodes; by default the training samples.
         loss: as in `fedlada.simulate`.
         client: this node's number, 0 to `num_clients - 1`; by default `partition-id` of its node config.

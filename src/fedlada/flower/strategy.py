@@ -41,6 +41,7 @@ from fedlada.flower.versions import NotesAttempt, new_attempt
 from fedlada.history import Result
 from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, PlainProgress, as_observer
+from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
 from fedlada.runs.parts import describe_part
 from fedlada.schedules import Schedule
@@ -269,7 +270,7 @@ class MethodStrategy(Strategy):
             "num_clients": self.num_clients,
             "cohorts": repr(self.cohorts),
             "work": repr(self.work),
-            "schedule": repr(self.schedule) if hasattr(self.schedule, "lr") else float(self.schedule(1)),
+            "schedule": describe_schedule(self.schedule),
             "weights": self.weights,
             "examples": [nodes.num_examples[client] for client in range(self.num_clients)] if by_examples else None,
             "answer": engine.settings.answer,
