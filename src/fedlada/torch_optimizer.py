@@ -25,7 +25,8 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable[nn.Parameter], method: FederatedMethod, lr: float) -> None:
         if not isinstance(method, FederatedMethod):
-            raise ValueError(f"method must be one, as fedlada.suggested('fedlada')['method'], got {method!r}")
+            example = "fedlada.suggested('fedlada')['method']"
+            raise ValueError(f"method must be a FederatedMethod, as {example}, got {method!r}")
         if not lr > 0:
             raise ValueError(f"lr must be positive, got {lr}")
         super().__init__(params, {"lr": lr})
