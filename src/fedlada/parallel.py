@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import queue
@@ -213,7 +214,10 @@ def _die_with_parent() -> None:
 
 def _work_for_parent(number: int, job: Job) -> str:
     assert _channel is not None
-    return _work(number, job, _channel)
+    failure = _work(number, job, _channel)
+    gc.collect()
+    torch.cuda.empty_cache()  # what torch would keep for its own next run, the other processes on this GPU need
+    return failure
 
 
 def _work(number: int, job: Job, channel: _Channel) -> str:
@@ -233,6 +237,9 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
             if job.discards:
                 discard_states(job.folder)
         return str(error)
+    except torch.OutOfMemoryError as error:
+        asked = str(error).partition(". GPU ")[0]  # then come all processes and their shares
+        return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command goes on from the last checkpoint"
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
         return str(error) if is_sentence else f"{type(error).__name__}: {error}"

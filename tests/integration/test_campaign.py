@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -123,6 +124,45 @@ def test_a_discarded_run_that_is_needed_further_keeps_what_it_had(tmp_path):
     carry_out([request(6)], store, HERE)
     assert (outcome.folder / "metrics.old.jsonl").read_text().count("\n") == 4
     assert rows(outcome.folder)[:4] == had
+
+
+HUNGRY = """
+import torch
+
+class Hungry(torch.nn.Module):
+    room = 40
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        Hungry.room -= 1
+        if Hungry.room < 0:
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 854.00 MiB. GPU 0 has a total capacity of 139.80 GiB of which "
+                "5.62 MiB is free. Process 558 has 66.00 MiB memory in use."
+            )
+        return self.inner(x.flatten(1))
+"""
+
+
+def test_a_full_gpu_is_one_sentence_and_the_run_goes_on(tmp_path, monkeypatch):
+    """As torch says it where there is a GPU: the place where it runs out is the model's."""
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    monkeypatch.syspath_prepend(tmp_path)
+    store = RunStore(tmp_path / "runs")
+    needed = request(9, model="hungry:Hungry", checkpoint_every=1)
+    (outcome,) = carry_out([needed], store, HERE)
+    assert outcome.why == (
+        "CUDA out of memory. Tried to allocate 854.00 MiB: give the GPU fewer runs at a time (--jobs); "
+        "the same command goes on from the last checkpoint"
+    )
+    assert 0 < len(outcome.history) < 9
+    importlib.import_module("hungry").Hungry.room = ENDLESS
+    (outcome,) = carry_out([needed], store, HERE)
+    assert outcome.status == "done"
+    assert rows(outcome.folder) == alone(tmp_path / "alone", 9, model="hungry:Hungry", checkpoint_every=1)
 
 
 FLAGS = ["--model", "mlp", "--num-clients", "20", "--cohort-size", "2", "--batch-size", "40", "--local-epochs", "1"]
