@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 from typing import Any
@@ -50,6 +51,7 @@ def join(device: torch.device) -> None:
         # Two processes on one GPU cannot use NCCL; gloo carries their tensors through the host.
         alone = device.type == "cuda" and num_local() <= torch.cuda.device_count()
         dist.init_process_group("nccl" if alone else "gloo", timeout=TIMEOUT)
+        atexit.register(leave)  # a script does not say good-bye itself, and its threads would abort the process
 
 
 def num_local() -> int:
