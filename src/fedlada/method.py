@@ -14,7 +14,20 @@ from torch import Tensor
 from fedlada.held import cut, lengths, map_held, suited
 from fedlada.local import LocalTransform
 from fedlada.server import ServerOptimizer
-from fedlada.state import Broadcast, Kept, Local, Round, Run, Scalar, Server, Step, Upload, map_tensors, named_tensors
+from fedlada.state import (
+    Broadcast,
+    Kept,
+    Local,
+    Round,
+    Run,
+    Scalar,
+    Server,
+    Step,
+    Upload,
+    Vectors,
+    map_tensors,
+    named_tensors,
+)
 
 REHEARSED = 2
 """The parameters of the model on which a method is rehearsed: what has another size is not of the model's."""
@@ -97,7 +110,8 @@ class FederatedMethod:
         parts = [
             part.finish(local.states[index], run, self._view(local, index)) for index, part in enumerate(self.local)
         ]
-        return Upload(run.delta, tuple(extra for extra, _ in parts)), Kept(tuple(kept for _, kept in parts))
+        memory = tuple(_in_order_of(old, new) for old, (_, new) in zip(local.kept, parts, strict=True))
+        return Upload(run.delta, tuple(extra for extra, _ in parts)), Kept(memory)
 
     def aggregate(self, server: Server, mean: Upload, *, lr: Scalar, num_steps: Scalar, participation: float) -> Server:
         """The server after a round, from the mean upload.
@@ -108,7 +122,7 @@ class FederatedMethod:
         params, optimizer = self.server.step(server.params, mean.delta, server.optimizer)
         round = Round(delta=mean.delta, num_steps=num_steps, lr=lr, participation=participation)
         shared = tuple(
-            part.merge(old, extra, round)
+            _in_order_of(old, part.merge(old, extra, round))
             for part, old, extra in zip(self.local, server.shared, mean.extra, strict=True)
         )
         return Server(params=params, shared=shared, optimizer=optimizer)
@@ -202,3 +216,8 @@ def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -
     if total is None or total_weight == 0:
         raise ValueError("there is no mean of no uploads: at least one with a positive weight is needed")
     return map_tensors(lambda tensor: tensor / total_weight, total)
+
+
+def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
+    """Vectors are known by their names; stacks and messages go by their order too."""
+    return {name: new[name] for name in old} if new.keys() == old.keys() else new

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Protocol
 
 from fedlada.cohorts import Cohorts, Unreliable
 from fedlada.data.batches import LocalWork
 from fedlada.randomness import Ints, Words, bits, torch_seed, words
 from fedlada.schedules import Schedule
-from fedlada.validation import one_of, whole_number
+from fedlada.validation import is_users_own, one_of, whole_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +126,7 @@ class Plan:
     @property
     def is_fixed(self) -> bool:
         """Whether rounds can be drawn ahead: a user's own schedule or cohorts may look at what has happened."""
-        parts = (self.schedule, self.cohorts, self.unreliable)
-        return all(type(part).__module__.startswith("fedlada.") for part in parts)
+        return not any(map(_has_users_own, (self.schedule, self.cohorts, self.unreliable)))
 
     @property
     def largest_num_steps(self) -> int:
@@ -167,3 +166,9 @@ class Plan:
                     )
                 )
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
+
+
+def _has_users_own(part: object) -> bool:
+    """Also inside: a schedule of ours may be wrapped around a user's function."""
+    inner = [getattr(part, one.name) for one in fields(part)] if is_dataclass(part) else []
+    return is_users_own(part) or any(_has_users_own(one) for one in inner if callable(one))

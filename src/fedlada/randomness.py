@@ -7,8 +7,14 @@ order in which clients run, the engine and the device change nothing.
 from __future__ import annotations
 
 import hashlib
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import torch
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -50,3 +56,29 @@ def words(stream: np.random.Philox, size: int) -> Words:
 def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
     """A seed for torch's own generators, where a model draws from them itself (dropout)."""
     return int(bits(seed, purpose, round, client).random_raw()) % 2**63
+
+
+@contextmanager
+def randomness_restored() -> Iterator[Callable[[], bool]]:
+    """All three usual sources of random numbers as they were; yields what tells whether any was drawn from."""
+    before = _states()
+    try:
+        yield lambda: pickle.dumps(before) != pickle.dumps(_states())
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002  (old, but what a user's code may draw from)
+        torch.set_rng_state(torch.from_numpy(before[2]))
+
+
+@contextmanager
+def the_same_randomness() -> Iterator[None]:
+    """The usual sources as if just begun, for what must come out the same whenever it is done."""
+    with randomness_restored():
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        torch.default_generator.manual_seed(0)
+        yield
+
+
+def _states() -> tuple[Any, Any, Any]:
+    return random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().numpy()  # noqa: NPY002

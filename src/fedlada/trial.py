@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +15,9 @@ from torch import Tensor
 from fedlada.held import cut, lengths, map_held, suited
 from fedlada.local import LocalTransform
 from fedlada.method import FederatedMethod
+from fedlada.randomness import randomness_restored
 from fedlada.state import Round, Run, Step, Vectors, held_by, named_tensors
+from fedlada.validation import is_users_own
 
 WIDTH = 3
 GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
@@ -49,7 +49,7 @@ def check_transform(part: LocalTransform) -> None:
 
 def _compare(part: LocalTransform) -> None:
     """Two clients, each alone and both at once."""
-    with _randomness_restored() as drawn:
+    with randomness_restored() as drawn:
         tried = copy.deepcopy(part)
         first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
         is_random = drawn() or _has_generator(part) or not all(map(torch.equal, first, again))
@@ -66,11 +66,10 @@ def _compare(part: LocalTransform) -> None:
 def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
     """Whether two steps of one client end elsewhere, or leave it other things, if the parameters lie in another order.
 
-    A transform that takes a slice, or holds positions, is right in the model's order alone. What is random, and what
-    fails here, is left to the run.
+    A transform that takes a slice, or holds positions, is right in the model's order alone. What fails here is left to
+    the run.
     """
-    own = [part for part in method.local if not type(part).__module__.startswith("fedlada.")]
-    if not own or any(map(_has_generator, own)):
+    if not any(map(is_users_own, method.local)):
         return False
     start = params.detach().cpu()
     generator = torch.Generator(device="cpu").manual_seed(0)
@@ -85,11 +84,23 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
         return [tensor for state in here.finish(local, len(gradients)) for _, tensor in named_tensors(state)]
 
     try:
-        with _randomness_restored() as drawn:
-            expected, found = end(torch.clone), map(outward, end(inward))
-            return not all(map(_agree, expected, found)) and not drawn()
+        with randomness_restored():
+            return not all(map(_agree, end(torch.clone), map(outward, end(inward))))
     except Exception:
         return False
+
+
+def is_random(method: FederatedMethod) -> bool:
+    """Whether a transform of a user's draws random numbers, as far as two steps show: each client draws its own."""
+    for part in filter(is_users_own, method.local):
+        try:
+            with randomness_restored() as drawn:
+                one_round(map_held(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0])
+                if drawn() or _has_generator(part):
+                    return True
+        except Exception:
+            continue  # on a model of its own size it may work
+    return False
 
 
 def one_round(part: LocalTransform, gradients: Tensor) -> list[Tensor]:
@@ -161,19 +172,3 @@ def _agree(one: Tensor, other: Tensor) -> bool:
 
 def _kind(value: Any) -> str:
     return f"a tensor of {value.ndim} axes" if isinstance(value, Tensor) else type(value).__name__
-
-
-@contextmanager
-def _randomness_restored() -> Iterator[Any]:
-    """All three usual sources of random numbers as they were; yields what tells whether any was drawn from."""
-    before = _random_states()
-    try:
-        yield lambda: pickle.dumps(before) != pickle.dumps(_random_states())
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002  (old, but what a transform may use)
-        torch.set_rng_state(torch.from_numpy(before[2]))
-
-
-def _random_states() -> tuple[Any, Any, Any]:
-    return random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state().numpy()  # noqa: NPY002

@@ -16,6 +16,7 @@ from fedlada.engines import StackedEngine, choose_engine
 from fedlada.engines.stacking.choice import choose_network
 from fedlada.engines.stacking.networks import LayeredNetwork, NotStackable
 from fedlada.flat import FlatModel
+from fedlada.schedules import WarmUp
 from method_table import METHODS
 from tasks import blobs, small_net
 
@@ -132,7 +133,12 @@ def chunked(x, y, clients, places):
     return Simulation(engine, Plan(clients=clients, cohorts=Everyone(), work=work, schedule=Constant(0.05)))
 
 
-def test_schedules_that_look_at_what_happened_or_end():
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [(lambda own: own, [0.1, 0.05, 0.025, 0.0125]), (lambda own: WarmUp(own, 2), [0.05, 0.05, 0.025, 0.0125])],
+    ids=["alone", "inside one of ours"],
+)
+def test_schedules_that_look_at_what_happened(schedule, expected):
     x, y = blobs()
     rates = {}
     for engine in ("sequential", "stacked"):
@@ -142,13 +148,16 @@ def test_schedules_that_look_at_what_happened_or_end():
             state["lr"] /= 2
 
         result = fedlada.simulate(
-            small_net(), (x, y), engine=engine, rounds=4, lr=lambda _, state=state: state["lr"], callbacks=[halve],
-            method="fedavg", device="cpu",
+            small_net(), (x, y), engine=engine, rounds=4, lr=schedule(lambda _, state=state: state["lr"]),
+            callbacks=[halve], method="fedavg", device="cpu",
         )  # fmt: skip
         rates[engine] = result.history["lr"]
-    assert rates["stacked"] == rates["sequential"] == [0.1, 0.05, 0.025, 0.0125]
+    assert rates["stacked"] == rates["sequential"] == expected
+
+
+def test_schedules_that_end():
     table = [0.1, 0.05]
-    both(small_net(), (x, y), rounds=2, lr=lambda round: table[round - 1])
+    both(small_net(), blobs(), rounds=2, lr=lambda round: table[round - 1])
 
 
 class WithFrozenNorm(nn.Module):
@@ -246,3 +255,108 @@ def test_the_log_says_why_the_fast_form_was_not_taken():
         "stacked", Bare(), METHODS["fedavg"].method(), as_samples(blobs(), cpu, torch.float32), None, device=cpu
     )
     assert "not layer by layer: Bare has no stacked form" in engine.why
+
+
+@dataclass(frozen=True)
+class RemembersViews(fedlada.LocalTransform):
+    """Its states share their memory with what is about to be overwritten, and are other tensors."""
+
+    def begin(self, shared, like):
+        return {"last": like.clone(), "before": like.clone()}
+
+    def apply(self, update, local, step):
+        states = {"last": step.params.detach(), "before": local["last"].view_as(local["last"])}
+        return update - 3 * (step.params - local["last"]) + 0.1 * local["before"], states
+
+
+@dataclass(frozen=True)
+class ReturnsInAnotherOrder(fedlada.LocalTransform):
+    """A dict is known by its names."""
+
+    def init_shared(self, params):
+        return {"mean": torch.zeros_like(params), "scale": torch.ones_like(params)}
+
+    def init_kept(self, params):
+        return {"own": torch.zeros_like(params), "factor": torch.ones_like(params)}
+
+    def apply(self, update, local, step):
+        return step.shared["scale"] * step.kept["factor"] * update + 0.5 * step.shared["mean"] + step.kept["own"], local
+
+    def finish(self, local, run, step):
+        return {}, {"factor": 0.9 * step.kept["factor"], "own": 0.1 * run.delta}
+
+    def merge(self, shared, mean, round):
+        return {"scale": 0.9 * shared["scale"], "mean": round.delta / (round.lr * round.num_steps)}
+
+
+@pytest.mark.parametrize("transform", [RemembersViews(), ReturnsInAnotherOrder()])
+def test_states_and_vectors_that_are_easily_mistaken(transform):
+    own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
+    both(small_net(), blobs(), method=own, rounds=4)
+
+
+def test_a_rare_class_may_weigh_more_although_no_sample_on_trial_has_it():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(120, 4))
+    y = np.zeros(120, dtype=np.int64)
+    y[[5, 50, 77]] = 1
+    weight = torch.tensor([1.0, 20.0], dtype=torch.float64)
+    both(nn.Linear(4, 2), (x, y), loss=lambda output, y: nn.functional.cross_entropy(output, y, weight=weight))
+
+
+def test_a_loss_that_fails_on_trial_runs_alone():
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    loss = lambda output, y: nn.functional.cross_entropy(output, y, weight=weight)  # noqa: E731  (float32 alone)
+    with pytest.warns(UserWarning, match="its loss cannot be tried in float64: expected scalar type Double"):
+        fedlada.simulate(
+            small_net(), blobs(), loss=loss, method=METHODS["fedavg"].method(), lr=0.05, rounds=1, engine="stacked"
+        )
+
+
+class Flipped(torch.utils.data.Dataset):
+    """Every image comes out another way each time."""
+
+    def __init__(self):
+        self.x, self.y = blobs()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        x = torch.as_tensor(self.x[index])
+        return (x if torch.rand(()) < 0.5 else x.flip(-1)), int(self.y[index])
+
+
+@dataclass(frozen=True)
+class Noisy(fedlada.LocalTransform):
+    def apply(self, update, local, step):
+        return update + 0.1 * torch.randn_like(update), local
+
+
+def test_what_each_client_draws_alone_is_not_stacked_and_goes_on_to_the_same_bits(tmp_path):
+    noisy = fedlada.FederatedMethod(name="noisy", local=(Noisy(),), server=fedlada.server.SGD())
+    plain = METHODS["fedavg"].method()
+    for data, method, why in (
+        (Flipped(), plain, "its samples are drawn"),
+        (blobs(), noisy, "a transform of noisy draws"),
+    ):
+        with pytest.warns(UserWarning, match=f"{why}.*, which each client d.* alone"):
+            sequential, stacked = both(small_net(), data, method=method)
+        assert stacked.history["train_loss"] == sequential.history["train_loss"]
+    folder = tmp_path / "run"
+    for rounds in (2, 3):
+        values = {"method": plain, "partition": EVEN, "lr": 0.05, "batch_size": 8, "dtype": torch.float64}
+        again = fedlada.simulate(small_net(), Flipped(), rounds=rounds, device="cpu", out=folder, **values)
+    alone = fedlada.simulate(small_net(), Flipped(), rounds=3, device="cpu", **values)
+    assert again.history["train_loss"] == alone.history["train_loss"]
+
+
+def test_a_full_gpu_says_nothing_of_the_model():
+    class Hungry(nn.Linear):
+        def forward(self, x):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    flat = FlatModel(Hungry(4, 3), torch.device("cpu"), torch.float64)
+    samples = as_samples(blobs(), flat.vector.device, torch.float64)
+    with pytest.raises(torch.OutOfMemoryError):
+        choose_network(flat, samples, nn.functional.cross_entropy, torch.float64)

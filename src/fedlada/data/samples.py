@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fedlada.randomness import Ints, Words
+from fedlada.randomness import Ints, Words, the_same_randomness
 
 
 class Samples(ABC):
@@ -42,7 +42,8 @@ class Samples(ABC):
     def digest(self) -> str:
         """What tells these samples from others: their number, and a few of them."""
         chosen = np.linspace(0, len(self) - 1, num=min(20, len(self)), dtype=np.int64)
-        x, y = self.batch(chosen)
+        with the_same_randomness():  # a user's data set may flip its images when they are read
+            x, y = self.batch(chosen)
         parts = [one.cpu().numpy().tobytes() if isinstance(one, Tensor) else repr(one).encode() for one in (x, y)]
         return hashlib.sha256(str(len(self)).encode() + b"".join(parts)).hexdigest()
 

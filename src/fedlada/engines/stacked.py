@@ -32,7 +32,7 @@ from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment, RoundPlan
 from fedlada.probe import check_fit
 from fedlada.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.trial import depends_on_order
+from fedlada.trial import depends_on_order, is_random
 
 WORTH_COMPILING = 2000
 """Local steps of a whole run: with fewer, kernels that need no compiler are done earlier."""
@@ -70,6 +70,8 @@ class StackedEngine(Engine):
         self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
         self.compute, kernels = resolve_precision(precision, self.flat.vector, compiles=self.compiles)
         self.network, takes_short_batches = self._choose(kernels)
+        if is_random(method):
+            raise NotStackable(f"a transform of {method.name} draws random numbers, which each client draws alone")
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
         layout = self.network.layout

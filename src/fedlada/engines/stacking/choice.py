@@ -14,7 +14,7 @@ from fedlada.engines.stacking.losses import client_losses
 from fedlada.engines.stacking.networks import LayeredNetwork, Network, NotStackable, VmappedNetwork
 from fedlada.evaluation import Loss
 from fedlada.flat import FlatModel, private_copy
-from fedlada.randomness import bits, permutation
+from fedlada.randomness import bits, permutation, randomness_restored
 
 TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
 
@@ -28,7 +28,10 @@ def choose_network(
     not taken.
     """
     trial = _Trial(flat, samples, loss)
-    losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH])
+    try:
+        losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH])
+    except Exception as error:
+        raise NotStackable(f"its loss cannot be tried in float64: {str(error).splitlines()[0]}") from None
     forms: list[Callable[[nn.Module, Kernels], Network]] = [
         lambda module, kernels: LayeredNetwork(module, losses, kernels),
         lambda module, _: VmappedNetwork(module, losses),
@@ -40,6 +43,8 @@ def choose_network(
             module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
             trial.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
+        except torch.OutOfMemoryError:
+            raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw
             reasons.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
             continue
@@ -55,7 +60,10 @@ class _Trial:
         self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
         # From all over the data: its first samples may be of one class.
         spread = permutation(bits(0, "trial"), len(samples))
-        x, y = samples.batch(spread[np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)])
+        with randomness_restored() as drawn:
+            x, y = samples.batch(spread[np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)])
+            if drawn():
+                raise NotStackable("its samples are drawn at random when they are read, which each client does alone")
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise NotStackable("its inputs or targets are not one tensor each")
         self.x, self.y = (one.double() if one.is_floating_point() else one for one in (x, y))
@@ -73,6 +81,8 @@ class _Trial:
     def _forward(self) -> Tensor:
         try:
             output: Tensor = self.flat.module(self.x[:TRIAL_BATCH])
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             raise NotStackable(f"it cannot be tried in float64: {str(error).splitlines()[0]}") from None
         return output
@@ -89,7 +99,7 @@ class _Trial:
         network.bind(rows, grads)
         try:
             losses = network.backward(self.x, self.y, weights)
-        except NotStackable:
+        except (NotStackable, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise NotStackable(f"{network.form} it fails: {str(error).splitlines()[0]}") from None

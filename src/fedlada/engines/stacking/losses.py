@@ -10,10 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedlada.engines.stacking.kernels import by_client
-from fedlada.evaluation import Loss
+from fedlada.evaluation import Loss, are_classes
 
 IGNORED = -100
 """The target that torch's cross-entropy leaves out unless told otherwise."""
+
+MOST_CLASSES = 2000
+"""More are not tried one by one."""
 
 ClientLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Outputs and targets `[C * B, ...]` and the weight of each sample `[C, B]` (0 for padding) to losses `[C]`."""
@@ -41,6 +44,20 @@ def _is_plain_mean(loss: nn.modules.loss._Loss) -> bool:
 
 
 def _is_mean(loss: Loss, output: Tensor, y: Tensor) -> bool:
+    """Whether it is the mean over these samples, and over others that have all classes, which may weigh differently."""
+    if not _is_mean_over(loss, output, y):
+        return False
+    if not are_classes(output, y) or output.shape[1] < 2:
+        return True
+    classes = torch.arange(output.shape[1], device=y.device, dtype=y.dtype)[:MOST_CLASSES]
+    scores = torch.randn(len(classes), output.shape[1], generator=torch.Generator().manual_seed(0))
+    try:
+        return _is_mean_over(loss, scores.to(output), classes)
+    except Exception:  # it does not take every class
+        return True
+
+
+def _is_mean_over(loss: Loss, output: Tensor, y: Tensor) -> bool:
     with torch.no_grad():
         whole = loss(output, y)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from fedlada.engines.stacking.networks import Network
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment
 from fedlada.state import Broadcast, Kept, Local, Upload, map_tensors, named_tensors
+from fedlada.validation import is_users_own
 
 
 class Stack:
@@ -53,7 +55,9 @@ class Stack:
         self.uses_graphs = like.is_cuda and isinstance(samples, ArraySamples)
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
         self.update = method_update(self.method)
-        if compiles:
+        # The compiler drops a copy that a user's state may need: such a method is updated operation by operation.
+        states = self.method.rehearsal.local.states
+        if compiles and not any(is_users_own(part) and state for part, state in zip(method.local, states, strict=True)):
             self.update = compiled(self.update)
 
     def run(
@@ -174,17 +178,19 @@ Update = Callable[[Local, Tensor, Tensor, Tensor | None], None]
 
 def method_update(method: FederatedMethod) -> Update:
     """The method's step on all clients at once, written back into their buffers: compiled, one pass over memory."""
+    of_users = [is_users_own(part) for part in method.local]
 
     def update(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
         new = method.step(local, grads.to(local.params.dtype))
-        pairs = [(local.params, new.params)]
-        for old, fresh in zip(local.states, new.states, strict=True):
-            pairs += [(old[name], fresh[name]) for name in old]
-        # A state may be another's old value or the old parameters themselves: such is copied before it is overwritten.
-        kept = [any(value is other for other, _ in pairs) for _, value in pairs]
+        pairs = [(local.params, new.params, False)]
+        for own, old, fresh in zip(of_users, local.states, new.states, strict=True):
+            pairs += [(old[name], fresh[name], own) for name in old]
+        # A state may be another's old value or the old parameters themselves, in a user's transform also a view of
+        # them: such is copied before it is overwritten.
+        kept = [own or any(value is other for other, _, _ in pairs) for _, value, own in pairs]
         values = [
             (place, (value.clone() if again else value) if active is None else torch.where(active, value, place))
-            for (place, value), again in zip(pairs, kept, strict=True)
+            for (place, value, _), again in zip(pairs, kept, strict=True)
         ]  # those that have finished stay as they are
         if weights is not local.params:
             weights.copy_(values[0][1])
@@ -194,6 +200,15 @@ def method_update(method: FederatedMethod) -> Update:
     return update
 
 
+def _sums_in_one_order() -> dict[str, Any]:
+    """What keeps the compiler from choosing between kernels by their time where sums would come out otherwise: beside
+    other programs another one may be the faster, and a run would not repeat."""
+    from torch._inductor import config
+
+    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 knows the first alone
+    return {name: value for name, value in wanted.items() if hasattr(config, name)}
+
+
 def compiled(update: Update) -> Update:
     """The update as one kernel; plain where the compiler fails, which is slower and right."""
     from torch._dynamo.exc import TorchDynamoException  # the compiler takes a second to import
@@ -201,7 +216,7 @@ def compiled(update: Update) -> Update:
     # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
     code = update.__code__.replace()
     fresh = types.FunctionType(code, update.__globals__, closure=update.__closure__)
-    fast = torch.compile(fresh, fullgraph=True, dynamic=False)
+    fast = torch.compile(fresh, fullgraph=True, dynamic=False, options=_sums_in_one_order())
 
     def tried(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
         nonlocal fast
