@@ -70,8 +70,12 @@ def _known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
     """All labels, where they can be had without reading every sample."""
     if isinstance(samples, ArraySamples):
         return samples.labels()
-    targets = getattr(getattr(samples, "dataset", None), "targets", None)
-    return None if targets is None or len(targets) != len(samples) else np.asarray(targets)
+    dataset = getattr(samples, "dataset", None)
+    targets = getattr(dataset, "targets", None)
+    if targets is None or len(targets) != len(samples) or getattr(dataset, "target_transform", None) is not None:
+        return None  # a transform gives others
+    labels = np.asarray(targets)
+    return labels if np.issubdtype(labels.dtype, np.integer) else None
 
 
 def _check_buffers(module: nn.Module, before: dict[str, Tensor]) -> None:

@@ -29,6 +29,12 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def refuse_several(what: str) -> None:
+    """Of what only one process can be in charge of."""
+    if num_processes() > 1:
+        raise ValueError(f"{what} are not shared by torchrun's processes: start this command without it")
+
+
 def own_device(device: torch.device) -> torch.device:
     """This process's GPU, where one that is not numbered was asked for."""
     if device.type != "cuda":

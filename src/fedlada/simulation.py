@@ -65,8 +65,9 @@ class Simulation:
         self.history = History()
         self.stopped, self.paused = "", False
         self._plans: dict[int, RoundPlan] = {}
-        if test is not None:
-            engine.check_test(test)
+        for what, samples in (("test", test), ("validation", validation)):
+            if samples is not None:
+                engine.check_test(samples, what)
 
     def stop(self, why: str) -> None:
         """End the run after the current round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -91,6 +92,8 @@ class LocalOptimizer(torch.optim.Optimizer):
         """What this client uploads, and the private memory to hand to its next `begin`."""
         if self.local is None or self.num_steps == 0:
             raise RuntimeError("finish() comes after begin() and at least one step()")
+        if not self.sum_lr > 0:
+            raise RuntimeError("finish() comes after a step with a rate above 0: what a client sends is divided by it")
         done = replace(self.local, params=self.vector, lr=self.mean_lr)
         self.local = None
         return self.method.finish(done, self.num_steps)
@@ -99,6 +102,12 @@ class LocalOptimizer(torch.optim.Optimizer):
         """The usual dictionary, with the unfinished round in it: pure tensors, dicts, tuples and numbers."""
         federated = {"local": _as_dict(self.local), "num_steps": self.num_steps, "sum_lr": self.sum_lr}
         return {**super().state_dict(), "federated": federated}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalOptimizer:
+        params: list[Any] = copy.deepcopy(self.parameters, memo)
+        twin = LocalOptimizer(params, self.method, 1.0)
+        twin.load_state_dict(copy.deepcopy(self.state_dict()))
+        return twin
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken; the model's own parameters are loaded with the model."""
@@ -122,4 +131,4 @@ def _from_dict(values: dict[str, Any] | None, like: Tensor) -> Local | None:
     if values is None:
         return None
     lr: Scalar = values["lr"]
-    return map_tensors(lambda tensor: tensor.to(like), Local(**{**values, "lr": lr}))
+    return map_tensors(lambda tensor: tensor.to(like.device), Local(**{**values, "lr": lr}))

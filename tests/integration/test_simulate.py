@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -499,3 +501,52 @@ def test_more_that_does_not_fit(arguments, sentence):
         model = nn.Linear(4, 1)
     with pytest.raises(ValueError, match=sentence):
         run(model, arguments.pop("train", (X, Y)), **{"test": None, **arguments})
+
+
+def test_what_a_callback_puts_into_a_row_is_stored_as_json_has_it(tmp_path):
+    def measure(_simulation, row):
+        row["per_class"] = [0.5, float("nan"), np.float32(np.inf)]
+        row["matrix"] = {"torch": torch.tensor([[1.0, float("nan")]]), "numpy": np.arange(2000)}
+
+    fedlada.simulate(small_net(), blobs(), method="fedavg", rounds=2, callbacks=[measure], out=tmp_path)
+    stored = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    assert stored["per_class"] == [0.5, None, None]
+    assert stored["matrix"] == {"torch": [[1.0, None]], "numpy": list(range(2000))}
+    assert list((tmp_path / "checkpoints").iterdir())
+
+
+class Letters(torch.utils.data.Dataset):
+    """Its targets are not what it gives, as those of EMNIST's letters."""
+
+    def __init__(self, targets, target_transform):
+        self.x, self.y = blobs()
+        self.targets, self.target_transform = targets(self.y), target_transform
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        return torch.as_tensor(self.x[index], dtype=torch.float32), self.target_transform(self.targets[index])
+
+
+@pytest.mark.parametrize(
+    ("targets", "transform"),
+    [(lambda y: [int(v) + 1 for v in y], lambda v: v - 1), (lambda y: [f"class{v}" for v in y], lambda v: int(v[5:]))],
+    ids=["from one on", "words"],
+)
+def test_a_data_set_may_change_its_targets(targets, transform):
+    result = fedlada.simulate(small_net(), Letters(targets, transform), method="fedavg", rounds=1)
+    assert len(result.history) == 1
+
+
+def test_validation_data_are_checked_before_the_first_round():
+    x, y = blobs()
+    with pytest.raises(ValueError, match=r"validation labels must be in 0\.\.2 .* got 0\.\.5"):
+        fedlada.simulate(small_net(), (x, y), validation=(x, y % 2 * 5), method="fedavg", rounds=1)
+
+
+def test_an_evaluation_leaves_every_part_in_its_mode():
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval(), nn.Linear(4, 3))
+    fedlada.evaluate(model, blobs(), nn.functional.cross_entropy)
+    assert model.training
+    assert not any(part.training for part in model[0].modules())

@@ -177,3 +177,43 @@ def test_a_second_group_is_refused_later_too():
     optimizer = fedlada.LocalOptimizer(small_net().parameters(), recipes.fedavg(), lr=0.1)
     with pytest.raises(ValueError, match="one group of parameters"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+
+
+def test_a_round_at_rate_zero_is_a_sentence_and_not_nan():
+    """A warm-up from zero."""
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedlada(), lr=0.1)
+    optimizer.param_groups[0]["lr"] = 0.0
+    train(model, optimizer, batches(2))
+    with pytest.raises(RuntimeError, match=r"finish\(\) comes after a step with a rate above 0"):
+        optimizer.finish()
+
+
+def test_a_state_keeps_its_precision():
+    """Parameters in bfloat16, what the server sent in float32."""
+    model, method = small_net().to(torch.bfloat16), recipes.fedlada()
+    server = method.init(flatten(model.parameters()).float())
+    optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.1)
+    optimizer.begin(server.broadcast)
+    data = [(x.to(torch.bfloat16), y) for x, y in batches(4)]
+    train(model, optimizer, data[:2])
+    twin = copy.deepcopy(model)
+    other = fedlada.LocalOptimizer(twin.parameters(), method, lr=0.1)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(model, optimizer, data[2:])
+    train(twin, other, data[2:])
+    for (_, one), (_, again) in zip(
+        named_tensors(optimizer.finish()[0]), named_tensors(other.finish()[0]), strict=True
+    ):
+        assert torch.equal(one, again)
+
+
+def test_a_copy_goes_on_alone():
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedlada(), lr=0.1)
+    train(model, optimizer, batches(2))
+    twin, other = copy.deepcopy((model, optimizer))
+    train(model, optimizer, batches(2, seed=1))
+    assert not torch.equal(other.vector, optimizer.vector)
+    train(twin, other, batches(2, seed=1))
+    assert torch.equal(other.vector, optimizer.vector)

@@ -12,7 +12,7 @@ from fedlada.campaign.identity import digest, whole_length
 from fedlada.campaign.request import Outcome, Request
 from fedlada.campaign.store import RunStore
 from fedlada.parallel import Job, run_jobs
-from fedlada.processes import num_processes
+from fedlada.processes import refuse_several
 from fedlada.validation import count, positive
 
 
@@ -75,8 +75,7 @@ class Work:
 
 def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[Outcome]:
     """Run what is not there, as far as time and shard allow; the outcome of every request, in the given order."""
-    if num_processes() > 1:
-        raise ValueError("several runs are not shared by torchrun's processes: start this command without it")
+    refuse_several("several runs")
     if not work.only_show:
         check_devices(requests, store, work.shard)
     names = {id(request): digest(request.experiment) for request in requests}

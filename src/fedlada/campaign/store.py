@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,22 +61,24 @@ class RunStore:
         """Remove checkpoints and model of a run: its history stays, but it cannot be extended."""
         discard_states(self.path(request))
 
-    def adopt(self, places: Iterable[Path]) -> Adopted:
+    def adopt(self, places: Iterable[Path], requests: Sequence[Request] = ()) -> Adopted:
         """Copy the runs of other stores (or of campaigns' folders) that go further than ours."""
         runs = [run for place in places for run in runs_in(place)]
         others = (run for run in runs if run.resolve() != (self.folder / run.name).resolve())
-        taken = frozenset(run.name for run in others if self.take(run))
+        taken = frozenset(run.name for run in others if self.take(run, requests))
         found = frozenset(run.name for run in runs)
         return Adopted(len(found), found, taken)
 
-    def take(self, theirs: Path) -> bool:
+    def take(self, theirs: Path, requests: Sequence[Request] = ()) -> bool:
         """Copy a run that goes further than ours, or as far and is not thinned where ours is; whether it was.
 
-        What can go on is not given up for one that is thinned and cannot.
+        What can go on is not given up for one that cannot, unless that has all that is asked for, and is not thinned.
         """
         ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"
         self.folder.mkdir(parents=True, exist_ok=True)
-        if _progress(theirs) <= _progress(ours) or (is_archived(theirs) and _can_go_on(ours)):
+        if _progress(theirs) <= _progress(ours):
+            return False
+        if _can_go_on(ours) and not _can_go_on(theirs) and (is_archived(theirs) or not _settles(theirs, requests)):
             return False
         # A copy that nobody can write, on a mounted disk say, has no writer to wait for.
         locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if os.access(folder, os.W_OK)]
@@ -126,5 +128,13 @@ def _can_go_on(folder: Path) -> bool:
     return bool(Checkpoints(folder / "checkpoints").rounds())
 
 
-def _progress(folder: Path) -> tuple[int, bool, bool]:
-    return len(read_rows(folder / "metrics.jsonl")), diverged_in(folder) is not None, not is_archived(folder)
+def _settles(folder: Path, requests: Sequence[Request]) -> bool:
+    """Whether a run of another store has all that is asked of it."""
+    store = RunStore(folder.parent)
+    asked = [request for request in requests if store.path(request) == folder]
+    return bool(asked) and all(store.outcome(request).is_settled for request in asked)
+
+
+def _progress(folder: Path) -> tuple[int, bool, bool, bool]:
+    rounds = len(read_rows(folder / "metrics.jsonl"))
+    return rounds, diverged_in(folder) is not None, not is_archived(folder), _can_go_on(folder)

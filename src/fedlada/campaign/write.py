@@ -52,6 +52,8 @@ def write_folder(
         notes=notes,
         command=command,
     )
+    for old in folder.glob("figure-*.*"):  # an earlier command may have made more of them
+        old.unlink()
     try:
         for number, chart in enumerate(charts if pictures else (), start=1):
             save_chart(chart, folder / f"figure-{number}")

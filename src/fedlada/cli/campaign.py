@@ -78,7 +78,9 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
     if not places and not work.only_show:  # else only what they lack must be run here
         check_devices(requests, store, work.shard)
     make_folder(folder)
-    adopted = [adopt_archive(store, place, requests) if place.is_file() else store.adopt([place]) for place in places]
+    adopted = [
+        adopt_archive(store, place, requests) if place.is_file() else store.adopt([place], requests) for place in places
+    ]
     needed = {store.path(request).name for request in requests}
     if places and not any(needed & one.found for one in adopted):
         num_runs = sum(one.num_runs for one in adopted)

@@ -16,14 +16,17 @@ from fedlada.cli.output import make_folder, new_folder, print_table
 from fedlada.experiment import Experiment
 from fedlada.history import History
 from fedlada.parallel import Job, run_jobs
+from fedlada.processes import refuse_several
 from fedlada.recipes import RECIPES
 from fedlada.report.command import command_line
 from fedlada.report.comparison import Comparison
 from fedlada.report.curves import curves
+from fedlada.report.listing import ListedRun
 from fedlada.report.page import write_page
 from fedlada.report.plots import save_chart
 from fedlada.report.records import FoundRun, named, read_files
 from fedlada.report.stored import write_command, write_tables
+from fedlada.runs.config import read_config, refuse_another, refuse_other_than_experiment
 from fedlada.runs.metrics import read_rows
 from fedlada.words import as_file_name
 
@@ -77,28 +80,38 @@ def compare(
         for seed in seeds
     }
     first = next(iter(experiments.values()))
+    refuse_several("several runs")
+    if first.validation:
+        raise ValueError("a comparison is on the test set, which --validation leaves out: take `fedlada sweep`")
     target = DEFAULT_TARGET if first.target is None else first.target
     resolve_device(first.device)
     with Bars(quiet=quiet or as_json) as bars:
         # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
         first.build_cohorts(first.load_data(bars))
+    places = {key: _place(folder, *key) for key in experiments}
+    for key, place in places.items():  # before anything is written: a table of other settings would be lost
+        if (place / "config.json").exists():
+            _refuse_another(place, experiments[key])
     make_folder(folder)
     if not quiet and not as_json:
         print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)
     all_jobs = [
-        Job(f"{rival}, seed {seed}", experiment.to_json(), _place(folder, rival, seed))
+        Job(f"{rival}, seed {seed}", experiment.to_json(), places[rival, seed])
         for (rival, seed), experiment in experiments.items()
     ]
     failures = run_jobs(all_jobs, num_processes=jobs, quiet=quiet or as_json)
+    # A run may have gone further for an earlier comparison: only runs of one length compare.
     histories = {
-        rival: [History(read_rows(_place(folder, rival, seed) / "metrics.jsonl")) for seed in seeds] for rival in rivals
+        rival: [History(read_rows(places[rival, seed] / "metrics.jsonl")[: first.rounds]) for seed in seeds]
+        for rival in rivals
     }
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
     failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
     comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
     command = _command(methods, seeds, {"messages": messages, **flags})
     _write(folder, comparison, first, command)
-    runs = named([read_files(FoundRun(job.folder)) for job in all_jobs if (job.folder / "config.json").exists()])
+    begun = {key: place for key, place in places.items() if (place / "config.json").exists()}
+    runs = named([read_files(FoundRun(place, ListedRun(place, key[0], first.rounds))) for key, place in begun.items()])
     title = f"{', '.join(methods)} on {first.dataset}"
     write_page(folder / "report.html", title=title, runs=runs, tables=[comparison.to_table()], command=command)
     if as_json:
@@ -117,6 +130,13 @@ def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[s
     if messages is None or len(messages) == 1:
         return {method: (method, messages[0] if messages else None) for method in methods}
     return {f"{method} {code}": (method, code) for method in methods for code in messages}
+
+
+def _refuse_another(place: Path, experiment: Experiment) -> None:
+    """A folder that holds a run of other settings."""
+    refuse_other_than_experiment(place)
+    stored = Experiment.from_json(read_config(place))
+    refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))
 
 
 def _place(folder: Path, rival: str, seed: int) -> Path:

@@ -45,7 +45,8 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
     stored = open_run(folder, source=own)
     source = own if experiment is trained else experiment.load_data()
     dtype = DTYPES[experiment.dtype]
-    model = (stored.best_model() if best else stored.model).to(place, dtype)
+    found, round = stored.best() if best else (stored.model, stored.round)
+    model = found.to(place, dtype)
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))
     _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     labels, test_labels = train.labels(), test.labels()
@@ -56,7 +57,7 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
     worst = min(by_client, key=lambda client: by_client[client])
     report = {
         "folder": str(folder),
-        "rounds": len(stored.history),
+        "rounds": round,
         "test": measure(model, test, torch.nn.functional.cross_entropy),
         "train": measure(model, train, torch.nn.functional.cross_entropy),
         "per_class": {str(label): float(hits[test_labels == label].mean()) for label in np.unique(test_labels)},

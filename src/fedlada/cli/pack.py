@@ -25,12 +25,12 @@ def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
     \b
     Example:
       fedlada reproduce F1 --scale smoke --out results
-      fedlada pack results --out runs.json --made date=2026-11-15 --made hardware=laptop
-      fedlada reproduce F1 --scale smoke --merge runs.json --out again
+      fedlada pack results --out archive.json --made date=2026-11-15 --made hardware=laptop
+      fedlada reproduce F1 --scale smoke --merge archive.json --out again
     """
     said = dict(_pair(text) for text in made)
     if out.is_dir():
-        raise ValueError(f"{out} is a folder: --out names the archive, as in {out / 'runs.json'}")
+        raise ValueError(f"{out} is a folder: --out names the archive, as in {out / 'archive.json'}")
     known = read_archive(out) if out.exists() else Archive()
     runs = [ArchivedRun.of_folder(run, said) for folder in folders for run in runs_in(folder)]
     archive = known.with_runs(run for run in runs if any(run.progress))

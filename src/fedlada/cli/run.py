@@ -167,7 +167,7 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "seconds": sum(row["seconds"] for row in history),
         "folder": str(folder),
     }
-    if experiment.target is not None:
+    if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at
         summary["target"] = experiment.target
         summary["rounds_to_target"] = history.rounds_to(experiment.target)
     return summary

@@ -23,6 +23,7 @@ from fedlada.experiment import Experiment
 from fedlada.randomness import bits, permutation
 from fedlada.report.command import command_line, run_command
 from fedlada.report.table import Table
+from fedlada.validation import count
 from fedlada.words import shown
 
 HOME = Path("runs") / "sweep"
@@ -68,7 +69,15 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     selection = Selection(flags["select"], flags["by"])
     if selection.metric.startswith("validation_") and not all(one.experiments[0].validation for one in candidates):
         raise ValueError(f"{selection.metric} needs held-out data: give --validation a share above 0")
-    steps = rungs(len(candidates), first.rounds, flags["halving"], first.eval_every)
+    count("eval_every", first.eval_every)
+    every = first.eval_every
+    if selection.metric.startswith("full_train_"):
+        if first.eval_train_every is None or first.eval_train_every > first.rounds:
+            raise ValueError(
+                f"{selection.metric} is measured with --eval-train-every, at most the {first.rounds} rounds"
+            )
+        every = first.eval_train_every
+    steps = rungs(len(candidates), first.rounds, flags["halving"], every)
     everything = [request for one in candidates for request in one.requests(first.rounds)]
     read_data(everything, quiet=quiet)
     folder = out or new_folder("sweep")

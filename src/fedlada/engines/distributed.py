@@ -52,8 +52,8 @@ class DistributedEngine(Engine):
     def data_digest(self) -> str:
         return self.inner.data_digest()
 
-    def check_test(self, samples: Samples) -> None:
-        self.inner.check_test(samples)
+    def check_test(self, samples: Samples, what: str = "test") -> None:
+        self.inner.check_test(samples, what)
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         # By everybody alone: a callback of the first process may evaluate too, and the others would not know.

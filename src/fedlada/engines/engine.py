@@ -59,7 +59,7 @@ class Engine(ABC):
         """What tells this training data from another, cheap to compute."""
 
     @abstractmethod
-    def check_test(self, samples: Samples) -> None:
+    def check_test(self, samples: Samples, what: str = "test") -> None:
         """Refuse test samples that do not fit the model."""
 
     @abstractmethod

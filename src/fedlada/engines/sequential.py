@@ -48,8 +48,8 @@ class SequentialEngine(Engine):
     def data_digest(self) -> str:
         return self.samples.digest()
 
-    def check_test(self, samples: Samples) -> None:
-        check_fit(self.flat, samples, self.loss, "test")
+    def check_test(self, samples: Samples, what: str = "test") -> None:
+        check_fit(self.flat, samples, self.loss, what)
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)

@@ -94,8 +94,8 @@ class GridEngine(Engine):
     def data_digest(self) -> str:
         return ""  # the data never come here
 
-    def check_test(self, samples: Samples) -> None:
-        self.loss = check_fit(self.flat, samples, self.given_loss, "test")
+    def check_test(self, samples: Samples, what: str = "test") -> None:
+        self.loss = check_fit(self.flat, samples, self.given_loss, what)
 
     def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
         self.flat.load(params)

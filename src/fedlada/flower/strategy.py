@@ -98,7 +98,9 @@ class MethodStrategy(Strategy):
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
-        self.work = LocalWork(batch_size=batch_size, epochs=local_epochs or 1, steps=local_steps)
+        self.work = LocalWork(
+            batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps
+        )
         self.schedule = resolve_schedule(lr, lr_decay, method)
         self.weights = weights
         self.replies = replies or Replies()

@@ -41,6 +41,8 @@ class Listing:
 
 def write_listing(folder: Path, listing: Listing) -> None:
     """Keep it in a folder, in place of the one it kept."""
+    if _is_archive(folder / LISTING):
+        raise ValueError(f"{folder / LISTING} is an archive of runs, and would be lost: choose another --out")
     runs = [{**vars(run), "folder": _as_stored(run.folder, folder)} for run in listing.runs]
     write_json(folder / LISTING, {"title": listing.title, "runs": runs, "notes": list(listing.notes)})
 
@@ -49,6 +51,8 @@ def read_listing(folder: Path) -> Listing | None:
     """The listing of a folder; None where it has none."""
     path = folder / LISTING
     try:
+        if _is_archive(path):
+            return None
         values = json.loads(path.read_bytes())
         runs = tuple(
             ListedRun(_as_found(_text(run["folder"]), folder), _text(run["group"]), int(run["rounds"]))
@@ -72,6 +76,15 @@ def _as_stored(run: Path, folder: Path) -> str:
 def _as_found(stored: str, folder: Path) -> Path:
     real, here = Path(os.path.normpath(folder.resolve() / stored)), Path.cwd()
     return real.relative_to(here) if real.is_relative_to(here) else real
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether `fedlada pack` wrote it: people give it the same name."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and {"format", "defaults", "runs"} <= values.keys()
 
 
 def _text(value: Any) -> str:

@@ -83,6 +83,15 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     return ""
 
 
+def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
+    """A folder that holds another run, by what `stored` says of it."""
+    if difference := first_difference(stored, config):
+        way_out = "take another folder" + (
+            ", or `fedlada resume` to go on with that one" if is_experiment(stored) else ""
+        )
+        raise ValueError(f"{folder} holds another run ({difference}): {way_out}")
+
+
 def describe(simulation: Simulation) -> dict[str, Any]:
     """What identifies a simulation made from Python: enough to refuse a folder that holds another one.
 

@@ -20,7 +20,7 @@ from fedlada.observers import Observer
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import write_clients
-from fedlada.runs.config import describe, first_difference, is_experiment, read_config, refuse_other_than_experiment
+from fedlada.runs.config import describe, is_experiment, read_config, refuse_another, refuse_other_than_experiment
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.simulation import Simulation
@@ -145,11 +145,7 @@ class RunFolder(Observer):
             if is_experiment(config):
                 refuse_other_than_experiment(self.path)
             stored = self.upgrade(read_config(self.path))
-            if difference := first_difference(stored, config):
-                way_out = "take another folder" + (
-                    ", or `fedlada resume` to go on with that one" if is_experiment(stored) else ""
-                )
-                raise ValueError(f"{self.path} holds another run ({difference}): {way_out}")
+            refuse_another(self.path, stored, config)
             if "rounds" in stored:  # asking for less must not forget how far the run was to go
                 config["rounds"] = max(stored["rounds"], config["rounds"])
         elif self.metrics_path.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
@@ -32,6 +32,8 @@ class StoredRun:
     history: History
     model: nn.Module
     """The final model, or that of the newest whole checkpoint where the run has not ended."""
+    round: int
+    """After how many rounds the model was this."""
 
     @property
     def experiment(self) -> Experiment:
@@ -40,10 +42,18 @@ class StoredRun:
 
     def best_model(self) -> nn.Module:
         """The model of the round with the highest test accuracy."""
+        return self.best()[0]
+
+    def best(self) -> tuple[nn.Module, int]:
+        """The model of the round with the highest test accuracy, and that round."""
         path = self.path / "checkpoints" / "best.safetensors"
         if not path.exists():
             raise ValueError(f"{self.path} has no best model: the run was never evaluated on test data")
-        return model_with(self.model, load_file(path)["params"])
+        try:
+            with safe_open(path, "pt") as file:
+                return model_with(self.model, file.get_tensor("params")), int(file.metadata()["round"])
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
 
     def export(self, path: str | Path) -> None:
         """Write the model's `state_dict` as a safetensors file."""
@@ -63,7 +73,8 @@ def open_run(
         experiment = stored_experiment(folder, config)
         model = experiment.build_model(source or replace(experiment, augment="none").load_data())
     network = copy.deepcopy(model) if isinstance(model, nn.Module) else _quietly(model)
-    return StoredRun(folder, config, History(read_rows(folder / "metrics.jsonl")), _trained(folder, network))
+    history = History(read_rows(folder / "metrics.jsonl"))
+    return StoredRun(folder, config, history, *_trained(folder, network, len(history)))
 
 
 def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
@@ -78,7 +89,8 @@ def _quietly(factory: Callable[[], nn.Module]) -> nn.Module:
         return factory()
 
 
-def _trained(folder: Path, network: nn.Module) -> nn.Module:
+def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Module, int]:
+    """The model as far as it was trained, and after how many rounds."""
     final = folder / "model.safetensors"
     if final.exists():
         try:
@@ -86,11 +98,11 @@ def _trained(folder: Path, network: nn.Module) -> nn.Module:
         except (RuntimeError, SafetensorError) as error:
             # The first line of torch's own says only that something is wrong.
             raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[-1].strip()}") from None
-        return network
+        return network, num_rounds
     checkpoints = Checkpoints(folder / "checkpoints")
     for round in checkpoints.rounds():
         try:
-            return model_with(network, checkpoints.load_params(round))
+            return model_with(network, checkpoints.load_params(round)), round
         except DamagedCheckpoint:
             continue
     raise ValueError(f"{folder} has no whole checkpoint yet: resume the run first")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from fedlada.history import Row
 from fedlada.runs.files import CannotWrite, write_atomic
@@ -13,16 +17,20 @@ from fedlada.runs.files import CannotWrite, write_atomic
 
 def to_line(row: Row) -> str:
     """A row as one line of strict JSON: what is not finite becomes null."""
-    plain = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
-    }
-    return json.dumps(plain, allow_nan=False, default=_plain) + "\n"
+    return json.dumps(_plain(row), allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """What a callback put into a row and JSON does not know: numbers of numpy and torch, else its text."""
-    number = value.item() if getattr(value, "size", None) == 1 or getattr(value, "ndim", None) == 0 else str(value)
-    return None if isinstance(number, float) and not math.isfinite(number) else number
+    """As JSON has it: a callback may put numbers and arrays of numpy and torch into a row; all else is its text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return _plain(value.tolist()) if isinstance(value, (np.ndarray, np.generic, Tensor)) else str(value)
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -1,0 +1,156 @@
+"""Folders that hold more, less or other than a command asks for: nothing is lost, and no figure is another run's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from command_line import rows
+
+FLAGS = ["--model", "mlp", "--num-clients", "10", "--cohort-size", "2", "--local-epochs", "1", "--device", "cpu"]
+
+
+def compared(command, folder, *flags):
+    said = command(
+        "compare", "--methods", "fedavg,fedcm", "--seeds", 0, *FLAGS, *flags, "--jobs", 1, "--json", "--out", folder
+    )
+    return json.loads(said.out)["methods"]
+
+
+def test_a_comparison_of_fewer_rounds_is_of_these_rounds(tmp_path, command):
+    alone = compared(command, tmp_path / "alone", "--rounds", 2, "--target", 0.3)
+    compared(command, tmp_path / "both", "--rounds", 6, "--target", 0.3)
+    again = compared(command, tmp_path / "both", "--rounds", 2, "--target", 0.3)
+    assert again == alone
+    assert len(rows(tmp_path / "both" / "fedavg-seed0")) == 6  # nothing was lost
+
+
+def test_a_comparison_of_other_settings_is_refused_before_a_table_is_lost(tmp_path, command):
+    folder = tmp_path / "compared"
+    compared(command, folder, "--rounds", 2)
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    said = command(
+        "compare",
+        "--methods",
+        "fedavg,fedcm",
+        "--seeds",
+        0,
+        *FLAGS,
+        "--lr",
+        1e-7,
+        "--rounds",
+        2,
+        "--out",
+        folder,
+        code=2,
+    )
+    assert "fedavg-seed0 holds another run (lr is " in said.err
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_comparison_on_held_out_data_is_refused(tmp_path, command):
+    said = command("compare", "--validation", 0.1, *FLAGS, "--rounds", 1, "--out", tmp_path / "no", code=2)
+    assert "a comparison is on the test set, which --validation leaves out" in said.err
+    said = command("run", "--validation", 0.1, "--target", 0.05, *FLAGS, "--rounds", 1, "--out", tmp_path / "run")
+    assert "never reached" not in said.out
+
+
+def swept(command, folder, *flags):
+    return command(
+        "sweep",
+        "--method",
+        "fedavg",
+        "--set",
+        "lr=0.05",
+        *FLAGS,
+        "--checkpoint-every",
+        2,
+        "--jobs",
+        1,
+        *flags,
+        "--out",
+        folder,
+    )
+
+
+def test_a_run_that_can_go_on_is_not_given_up_for_one_that_cannot(tmp_path, command):
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    swept(command, mine, "--rounds", 4)
+    swept(command, other, "--rounds", 6, "--discard-checkpoints")
+    said = swept(command, mine, "--rounds", 8, "--merge", other)
+    assert "starts again" not in said.err
+    swept(command, tmp_path / "third", "--rounds", 4)
+    taken = swept(
+        command, tmp_path / "third", "--rounds", 6, "--merge", other, "--only-show"
+    )  # has all that is asked for
+    assert "not finished" not in taken.err
+
+
+def test_an_archive_with_the_name_of_a_listing_is_not_overwritten(tmp_path, command):
+    swept(command, tmp_path / "swept", "--rounds", 2)
+    archive = tmp_path / "packed" / "runs.json"
+    command("pack", tmp_path / "swept", "--out", archive)
+    before = archive.read_bytes()
+    flags = ["--method", "fedavg", "--set", "lr=0.05", *FLAGS, "--rounds", 2, "--merge", archive]
+    said = command("sweep", *flags, "--out", archive.parent, code=2)
+    assert "is an archive of runs, and would be lost: choose another --out" in said.err
+    assert archive.read_bytes() == before
+    command("report", tmp_path, "--out", tmp_path / "page.html")  # it is no listing, and no hindrance
+
+
+def test_pictures_of_an_earlier_command_go(tmp_path, command):
+    swept(command, tmp_path, "--rounds", 1, "--set", "weight_decay=0,0.01", "--set", "batch_size=10,20")
+    first = {path.name for path in tmp_path.glob("figure-*.png")}
+    command(
+        "sweep", "--method", "fedavg", "--set", "lr=0.05,0.1", *FLAGS, "--rounds", 1, "--jobs", 1, "--out", tmp_path
+    )
+    assert {path.name for path in tmp_path.glob("figure-*.png")} < first
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--select", "full_train_accuracy"], "full_train_accuracy is measured with --eval-train-every"),
+        (["--eval-every", "0"], "eval_every must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_what_a_sweep_cannot_measure_is_a_sentence(flags, said, tmp_path, command):
+    found = command("sweep", "--set", "lr=0.01,0.1", *FLAGS, "--rounds", 3, *flags, "--out", tmp_path / "s", code=2)
+    assert said in found.err
+
+
+def test_evaluate_says_of_which_round_the_model_is(tmp_path, command):
+    folder = tmp_path / "run"
+    command(
+        "run",
+        "--method",
+        "fedavg",
+        *FLAGS,
+        "--rounds",
+        5,
+        "--checkpoint-every",
+        2,
+        "--keep",
+        3,
+        "--quiet",
+        "--out",
+        folder,
+    )
+    (folder / "model.safetensors").unlink()  # as a run that was killed behind its fourth round
+    for name in ("5.json", "5.safetensors"):
+        for path in (folder / "checkpoints").glob(f"*{name}"):
+            path.unlink()
+    history = rows(folder)
+    measured = json.loads(command("evaluate", folder, "--json").out)
+    assert measured["rounds"] == 4
+    assert measured["test"]["accuracy"] == history[3]["test_accuracy"]
+    best = json.loads(command("evaluate", folder, "--best", "--json").out)
+    assert (
+        best["test"]["accuracy"]
+        == history[best["rounds"] - 1]["test_accuracy"]
+        == max(r["test_accuracy"] for r in history)
+    )
+    whole = folder / "checkpoints" / "best.safetensors"
+    whole.write_bytes(whole.read_bytes()[:20])
+    assert "best.safetensors cannot be read" in command("evaluate", folder, "--best", code=2).err
