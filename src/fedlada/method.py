@@ -29,13 +29,16 @@ from fedlada.state import (
     named_tensors,
 )
 
-REHEARSED = 2
-"""The parameters of the model on which a method is rehearsed: what has another size is not of the model's."""
+REHEARSED = (2, 4096, 2**20)
+"""The parameters of the models on which a method is rehearsed, one after another until it can take a step: a part of a
+user's may want the hundred largest, or hold positions. What has another size is not of the model's."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a method sends and holds on a model of `REHEARSED` parameters, after one step of one client."""
+    """What a method sends and holds on a model of `num_params` parameters, after one step of one client."""
+
+    num_params: int
 
     broadcast: Broadcast
     local: Local
@@ -140,21 +143,22 @@ class FederatedMethod:
     @cached_property
     def rehearsal(self) -> Rehearsal:
         """One step of one client on the smallest model; what the parts hold is cut to it where it does not fit."""
-        probe = torch.ones(REHEARSED)
-        here = self.with_held(partial(suited, like=probe))
         problem: Exception | None = None
-        for whole in (REHEARSED, *self._lengths):
-            try:
-                return here.with_held(partial(cut, size=REHEARSED, whole=whole))._rehearsed(probe)
-            except Exception as error:
-                problem = problem or error
+        for size in REHEARSED:
+            probe = torch.ones(size)
+            here = self.with_held(partial(suited, like=probe))
+            for whole in (size, *self._lengths):
+                try:
+                    return here.with_held(partial(cut, size=size, whole=whole))._rehearsed(probe)
+                except Exception as error:
+                    problem = problem or error
         assert problem is not None
         raise problem
 
     def _rehearsed(self, probe: Tensor) -> Rehearsal:
         broadcast = self.init(probe).broadcast
         local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), probe)
-        return Rehearsal(broadcast, local, self.finish(local, 1)[0])
+        return Rehearsal(probe.numel(), broadcast, local, self.finish(local, 1)[0])
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
         """The same method with what its parts hold, such as a mask, on the device and in the precision of these.

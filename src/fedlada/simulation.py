@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -18,8 +19,9 @@ from fedlada.history import History, Result, Row
 from fedlada.messages.exchange import Exchange
 from fedlada.observers import Observer
 from fedlada.plan import Plan, RoundPlan, Rounds
+from fedlada.randomness import torch_seed
 from fedlada.state import Kept, Server, all_finite
-from fedlada.validation import count
+from fedlada.validation import count, is_users_own
 
 
 class TrainingDiverged(RuntimeError):
@@ -179,6 +181,17 @@ class Simulation:
         model = self.engine.model(self.server.params)
         return Result(model, self.history, self.engine.method, self.server, self.stopped)
 
+    @contextmanager
+    def _servers_randomness(self, round: int) -> Iterator[None]:
+        """A user's server may add noise: it is the seed's, as all else."""
+        method, device = self.engine.method, self.engine.device
+        if not any(map(is_users_own, (*method.local, method.server))):
+            yield
+            return
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(torch_seed(self.plan.seed, "server", round))
+            yield
+
     def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
         if result.mean is None:
             if result.refused:
@@ -187,13 +200,14 @@ class Simulation:
                     f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
                 )
             return self.server  # nobody worked: the round is skipped, and its row says who was lost or idle
-        server = self.engine.method.aggregate(
-            self.server,
-            result.mean,
-            lr=plan.lr,
-            num_steps=result.num_steps,
-            participation=result.weight / self.plan.total_weight,
-        )
+        with self._servers_randomness(plan.round):
+            server = self.engine.method.aggregate(
+                self.server,
+                result.mean,
+                lr=plan.lr,
+                num_steps=result.num_steps,
+                participation=result.weight / self.plan.total_weight,
+            )
         if not all_finite(server):
             raise TrainingDiverged(
                 f"round {plan.round}: the server's step gave NaN or infinity; the run has diverged, try a smaller "

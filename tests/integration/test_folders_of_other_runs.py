@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from command_line import rows
+from fedlada.report.records import read_runs
 
 FLAGS = ["--model", "mlp", "--num-clients", "10", "--cohort-size", "2", "--local-epochs", "1", "--device", "cpu"]
 
@@ -154,3 +156,30 @@ def test_evaluate_says_of_which_round_the_model_is(tmp_path, command):
     whole = folder / "checkpoints" / "best.safetensors"
     whole.write_bytes(whole.read_bytes()[:20])
     assert "best.safetensors cannot be read" in command("evaluate", folder, "--best", code=2).err
+
+
+def test_other_data_under_the_same_name_are_other_runs(tmp_path, command):
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        x, y = random.normal(size=(120, 6)).astype(np.float32), random.integers(0, 3, 120)
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    files = {name: ["--dataset", "npz", "--data-dir", tmp_path / f"{name}.npz"] for name in ("a", "b")}
+    command("run", *files["a"], *FLAGS, "--rounds", 1, "--out", tmp_path / "run")
+    said = command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "run", code=2)
+    assert "was trained on other data, by their labels: take another folder" in said.err
+    (tmp_path / "a.npz").rename(tmp_path / "moved.npz")
+    command(
+        "run",
+        "--dataset",
+        "npz",
+        "--data-dir",
+        tmp_path / "moved.npz",
+        *FLAGS,
+        "--rounds",
+        2,
+        "--out",
+        tmp_path / "run",
+    )
+    command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "other")
+    groups = {record.group for record in read_runs([tmp_path / "run", tmp_path / "other"])}
+    assert len(groups) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -550,3 +551,81 @@ def test_an_evaluation_leaves_every_part_in_its_mode():
     fedlada.evaluate(model, blobs(), nn.functional.cross_entropy)
     assert model.training
     assert not any(part.training for part in model[0].modules())
+
+
+def with_frozen_part():
+    features = nn.Linear(4, 8).requires_grad_(False)
+    return nn.Sequential(features, nn.Tanh(), nn.Linear(8, 3))
+
+
+def test_frozen_parts_are_part_of_a_run(tmp_path):
+    torch.manual_seed(0)
+    first, other = with_frozen_part(), with_frozen_part()
+    run(first, rounds=2, out=tmp_path / "given")
+    with pytest.raises(ValueError, match="holds another run \\(not_trained is "):
+        run(other, rounds=3, out=tmp_path / "given")
+    run(first, rounds=3, out=tmp_path / "given")
+    result = run(with_frozen_part, rounds=3, out=tmp_path / "made")
+    (tmp_path / "made" / "model.safetensors").unlink()  # as of a run that has not ended
+    opened = fedlada.load_run(tmp_path / "made", with_frozen_part)
+    x = torch.as_tensor(X[:5], dtype=torch.float32)
+    assert torch.equal(opened.model(x), result.model(x))
+
+
+def test_another_setting_of_a_loss_is_another_run(tmp_path):
+    run(loss=nn.CrossEntropyLoss(), rounds=1, out=tmp_path)
+    run(loss=nn.CrossEntropyLoss(), rounds=2, out=tmp_path)
+    with pytest.raises(
+        ValueError, match=r"loss is 'CrossEntropyLoss' there and 'CrossEntropyLoss\(label_smoothing=0.5\)'"
+    ):
+        run(loss=nn.CrossEntropyLoss(label_smoothing=0.5), rounds=3, out=tmp_path)
+
+
+class InTurn(fedlada.cohorts.Cohorts):
+    def __init__(self, step):
+        self.step = step
+
+    def draw(self, num_clients, seed, round):
+        return [round * self.step % num_clients]
+
+
+def test_cohorts_of_ones_own_go_on(tmp_path):
+    for rounds in (1, 3):
+        result = run(cohorts=InTurn(1), rounds=rounds, out=tmp_path)
+    assert result.history["clients"] == [[1], [2], [3]]
+    with pytest.raises(ValueError, match=r"cohorts is 'InTurn\(step=1\)' there and 'InTurn\(step=2\)' here"):
+        run(cohorts=InTurn(2), rounds=4, out=tmp_path)
+
+
+class NoisyServer(fedlada.server.ServerOptimizer):
+    def init(self, params):
+        return {}
+
+    def step(self, params, delta, state):
+        return params - delta + 0.01 * torch.randn_like(params), state
+
+
+def test_a_servers_noise_is_the_seeds(tmp_path):
+    method = fedlada.FederatedMethod(name="noisy", local=(), server=NoisyServer())
+    one, again, other = (run(method=method, seed=seed).server.params for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    for rounds in (2, 4):
+        resumed = run(method=method, rounds=rounds, out=tmp_path)
+    assert torch.equal(resumed.server.params, one)
+
+
+@dataclass(frozen=True)
+class KeepsLargest(fedlada.LocalTransform):
+    number: int = 100
+
+    def apply(self, update, local, step):
+        least = update.abs().topk(self.number, dim=-1).values[..., -1:]
+        return torch.where(update.abs() >= least, update, 0.0), local
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_transform_that_needs_a_model_of_some_size(engine):
+    method = fedlada.FederatedMethod(name="largest", local=(KeepsLargest(),), server=fedlada.server.SGD())
+    result = run(nn.Sequential(nn.Linear(4, 40), nn.Linear(40, 3)), method=method, rounds=1, engine=engine)
+    assert result.history[0]["nd_up"] == 1

@@ -43,7 +43,7 @@ from fedlada.method import FederatedMethod
 from fedlada.observers import Callback, PlainProgress, as_observer
 from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
-from fedlada.runs.parts import describe_part
+from fedlada.runs.parts import describe_part, words_of
 from fedlada.schedules import Schedule
 from fedlada.simulation import Simulation
 from fedlada.validation import count, whole_number
@@ -270,7 +270,7 @@ class MethodStrategy(Strategy):
             "server": describe_part(self.method.server),
             "num_params": engine.initial_params().numel(),
             "num_clients": self.num_clients,
-            "cohorts": repr(self.cohorts),
+            "cohorts": words_of(self.cohorts),
             "work": repr(self.work),
             "schedule": describe_schedule(self.schedule),
             "weights": self.weights,

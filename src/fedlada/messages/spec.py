@@ -12,7 +12,7 @@ from fedlada.messages.logarithmic import LOG8
 from fedlada.messages.means import BlockMeans
 from fedlada.messages.plain import BFloat16, Float16, Float32
 from fedlada.messages.top_k import TopK
-from fedlada.method import REHEARSED, FederatedMethod
+from fedlada.method import FederatedMethod
 from fedlada.state import Broadcast, Upload, named_tensors
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(), Float16(), INT8, INT4, LOG8)}
@@ -72,7 +72,7 @@ class Messages:
         positive = {name for part in method.local for name in part.positive}
         rules = {}
         for path, size in vector_sizes(method).items():
-            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == REHEARSED)
+            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == method.rehearsal.num_params)
         _check_pairs(rules, self.text)
         return rules
 
@@ -110,7 +110,7 @@ class Messages:
 
 
 def vector_sizes(method: FederatedMethod) -> dict[str, int]:
-    """What a method sends: `down/params`, ..., `up/delta`, ..., with their sizes where the model has `REHEARSED`."""
+    """What a method sends, with sizes as in its rehearsal: `down/params`, ..., `up/delta`, ..."""
     return {
         path: vector.numel()
         for state in (method.rehearsal.broadcast, method.rehearsal.upload)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.history import Row
 from fedlada.messages import PRESETS
 from fedlada.recipes import restored_hyper_parameters
@@ -190,7 +191,9 @@ def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> li
 
 def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """All that must be equal in runs that are averaged."""
-    return tuple(sorted((name, text) for name, text in flattened(config) if name not in SAME_GROUP))
+    # A named data set is the same wherever it lies; a user's file or folder is another one elsewhere.
+    apart = () if config.get("dataset") in CONTENT_BY_NAME else ("data_dir",)
+    return tuple(sorted((name, text) for name, text in flattened(config) if name not in SAME_GROUP or name in apart))
 
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,23 +22,41 @@ LARGEST = 200_000
 
 
 def write_clients(folder: Path, simulation: Simulation) -> None:
-    """Store the counts beside the run, where labels are classes, few, and in memory."""
-    if (folder / FILE).exists():
-        return
+    """Store the counts beside the run, where labels are classes, few, and in memory; refuse other ones.
+
+    A configuration has the name of a file or folder of a user's, not what lies there.
+    """
     counts = count_labels(simulation)
-    if counts is not None:
-        write_json(folder / FILE, {"format": 1, "labels_per_client": counts})
+    if counts is None:
+        return
+    labels = _digest(simulation)
+    if not (folder / FILE).exists():
+        write_json(folder / FILE, {"format": 1, "labels_per_client": counts, "labels": labels})
+    elif _read(folder).get("labels", labels) != labels:
+        raise ValueError(f"{folder} was trained on other data, by their labels: take another folder")
 
 
 def read_clients(folder: Path) -> list[list[int]] | None:
     """counts[client][class]; None where they are not known."""
     try:
-        counts = json.loads((folder / FILE).read_bytes())["labels_per_client"]
-        table = np.asarray(counts)
-    except (OSError, ValueError, KeyError, TypeError):
+        table = np.asarray(_read(folder)["labels_per_client"])
+    except (ValueError, KeyError, TypeError):
         return None
     is_table = table.ndim == 2 and table.dtype.kind == "i" and table.size > 0 and bool((table >= 0).all())
     return table.tolist() if is_table else None
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads((folder / FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def _digest(simulation: Simulation) -> str:
+    assert simulation.train is not None
+    return hashlib.sha256(simulation.train.labels().astype(np.int64).tobytes()).hexdigest()
 
 
 def count_labels(simulation: Simulation) -> list[list[int]] | None:

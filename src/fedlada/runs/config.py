@@ -9,8 +9,11 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
+from fedlada.flat import untrained_digest
 from fedlada.plan import Plan
-from fedlada.runs.parts import describe_part
+from fedlada.runs.parts import describe_part, describe_value, words_of
 from fedlada.simulation import Simulation
 
 FREE_TO_CHANGE = {
@@ -28,6 +31,10 @@ FREE_TO_CHANGE = {
     "replies",
 }
 """What may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
+
+
+UNTRAINED = "not_trained"
+"""In a configuration: what the model holds beside its trained parameters."""
 
 
 def is_experiment(config: Mapping[str, Any]) -> bool:
@@ -72,7 +79,7 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     # What says most comes first: another method has other hyper-parameters too.
     for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
         there, here = stored.get(name), config.get(name)
-        if there == here or name in FREE_TO_CHANGE:
+        if there == here or name in FREE_TO_CHANGE or (name == UNTRAINED and there is None):  # not said formerly
             continue
         if isinstance(there, dict) and isinstance(here, dict):
             if inner := first_difference(there, here):
@@ -105,18 +112,45 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "local": [describe_part(part) for part in engine.method.local],
         "server": describe_part(engine.method.server),
         "num_params": simulation.server.params.numel(),
-        "loss": getattr(engine.loss, "__qualname__", type(engine.loss).__qualname__),
+        "loss": _describe_loss(engine.loss),
         "data": engine.data_digest(),
         "clients": clients.hexdigest(),
         "seed": plan.seed,
-        "cohorts": repr(plan.cohorts),
+        "cohorts": words_of(plan.cohorts),
         "work": repr(plan.work),
         "schedule": describe_schedule(plan.schedule),
         "weights": plan.weights,
-        "unreliable": repr(plan.unreliable),
+        "unreliable": words_of(plan.unreliable),
         "eval_every": simulation.eval_every,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
+        **_describe_untrained(simulation),
     }
+
+
+def _describe_untrained(simulation: Simulation) -> dict[str, str]:
+    """Frozen parameters and buffers, where there are any: no checkpoint holds them."""
+    digest = untrained_digest(simulation.engine.model(simulation.server.params))
+    return {} if digest == hashlib.sha256().hexdigest() else {UNTRAINED: digest}
+
+
+def _describe_loss(loss: Any) -> str:
+    """By its name and, of a module, by what is not as the class has it by itself."""
+    name = str(getattr(loss, "__qualname__", type(loss).__qualname__))
+    if not isinstance(loss, nn.Module):
+        return name
+    try:
+        usual = vars(type(loss)())
+    except Exception:
+        usual = {}
+    held = {**{key: value for key, value in vars(loss).items() if not key.startswith("_")}, **loss.state_dict()}
+    own = {key: value for key, value in held.items() if key != "training" and not _same(value, usual.get(key))}
+    return (
+        f"{name}({', '.join(f'{key}={describe_value(value)}' for key, value in sorted(own.items()))})" if own else name
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return not isinstance(one, Tensor) and bool(one == other)
 
 
 def describe_schedule(schedule: Any) -> str | float:

@@ -17,6 +17,7 @@ from fedlada.data.sources import Source
 from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
+from fedlada.randomness import torch_seed
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.config import how_made, is_experiment, read_config
 from fedlada.runs.folder import export
@@ -72,7 +73,7 @@ def open_run(
     if model is None:
         experiment = stored_experiment(folder, config)
         model = experiment.build_model(source or replace(experiment, augment="none").load_data())
-    network = copy.deepcopy(model) if isinstance(model, nn.Module) else _quietly(model)
+    network = copy.deepcopy(model) if isinstance(model, nn.Module) else _made(model, config.get("seed", 0))
     history = History(read_rows(folder / "metrics.jsonl"))
     return StoredRun(folder, config, history, *_trained(folder, network, len(history)))
 
@@ -84,8 +85,10 @@ def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
     return Experiment.read(folder / "config.json")
 
 
-def _quietly(factory: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):  # the first weights are replaced anyway
+def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """As the run made it: what is frozen is in no checkpoint."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "first weights"))
         return factory()
 
 

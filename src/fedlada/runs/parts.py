@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import fields, is_dataclass
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -18,7 +19,25 @@ def describe_part(part: object) -> str:
     # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
     own = _said(part) if is_dataclass(part) else vars(part)
     named = map_inside(_Named, own)
-    return f"{type(part).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(named.items()))})"
+    return f"{type(part).__qualname__}({', '.join(f'{k}={describe_value(v)}' for k, v in sorted(named.items()))})"
+
+
+def words_of(thing: object) -> str:
+    """Its own words; those of a user's, which say nothing but its place in memory, by what it holds."""
+    return describe_part(thing) if _says_its_place(thing) else repr(thing)
+
+
+def _says_its_place(thing: object) -> bool:
+    kind: Any = type(thing)
+    return kind.__repr__ is object.__repr__
+
+
+def describe_value(value: Any) -> str:
+    """A setting in words: a tensor by what it holds, a function by its name."""
+    value = map_inside(_Named, value)
+    if isinstance(value, (FunctionType, MethodType)):
+        return value.__qualname__
+    return type(value).__qualname__ if _says_its_place(value) else repr(value)
 
 
 def _said(part: Any) -> dict[str, Any]:
