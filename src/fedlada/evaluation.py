@@ -30,7 +30,7 @@ def evaluate(
     """
     first = next(module.parameters())
     samples = as_samples(samples, first.device, first.dtype)
-    modes = [(one, one.training) for one in module.modules()]  # parts of it may be in another mode than the whole
+    was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
     # Summed where they are computed: asking for each number would make a GPU wait for the host.
     total_loss = torch.zeros((), device=first.device, dtype=torch.float64)
@@ -49,8 +49,9 @@ def evaluate(
             if metrics:
                 outputs.append(output.cpu())
                 targets.append(y.cpu())
-    for one, was_training in modes:
-        one.training = was_training
+    module.train(was_training)
+    for one, mode in modes:  # parts of it may be in another mode than the whole
+        one.training = mode
     result = {"loss": float(total_loss) / len(samples)}
     if is_classification:
         result["accuracy"] = int(correct) / len(samples)

@@ -25,11 +25,12 @@ from fedlada.state import (
     Step,
     Upload,
     Vectors,
+    all_finite,
     map_tensors,
     named_tensors,
 )
 
-REHEARSED = (2, 4096, 2**20)
+REHEARSED = (2, 4096)
 """The parameters of the models on which a method is rehearsed, one after another until it can take a step: a part of a
 user's may want the hundred largest, or hold positions. What has another size is not of the model's."""
 
@@ -128,7 +129,12 @@ class FederatedMethod:
             _in_order_of(old, part.merge(old, extra, round))
             for part, old, extra in zip(self.local, server.shared, mean.extra, strict=True)
         )
-        return Server(params=params, shared=shared, optimizer=optimizer)
+        after = Server(params=params, shared=shared, optimizer=optimizer)
+        if isinstance(lr, float) and lr == 0 and not all_finite(after):
+            raise ValueError(
+                f"{self.name} divides by the clients' rate, which was 0 in this round: leave the round out"
+            )
+        return after
 
     def num_vectors(self) -> tuple[int, int]:
         """How many vectors of the model's size travel down and up for each client and round."""

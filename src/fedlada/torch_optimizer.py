@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedlada.flat import flatten, unflatten
 from fedlada.method import FederatedMethod
-from fedlada.state import Broadcast, Kept, Local, Scalar, Upload, map_tensors
+from fedlada.state import Broadcast, Kept, Local, Scalar, Upload, all_finite, map_tensors
 
 
 class LocalOptimizer(torch.optim.Optimizer):
@@ -92,11 +92,12 @@ class LocalOptimizer(torch.optim.Optimizer):
         """What this client uploads, and the private memory to hand to its next `begin`."""
         if self.local is None or self.num_steps == 0:
             raise RuntimeError("finish() comes after begin() and at least one step()")
-        if not self.sum_lr > 0:
-            raise RuntimeError("finish() comes after a step with a rate above 0: what a client sends is divided by it")
         done = replace(self.local, params=self.vector, lr=self.mean_lr)
+        upload, kept = self.method.finish(done, self.num_steps)
+        if self.mean_lr == 0 and not (all_finite(upload) and all_finite(kept)):
+            raise RuntimeError(f"{self.method.name} divides by the rate, which was 0 in every step of this round")
         self.local = None
-        return self.method.finish(done, self.num_steps)
+        return upload, kept
 
     def state_dict(self) -> dict[str, Any]:
         """The usual dictionary, with the unfinished round in it: pure tensors, dicts, tuples and numbers."""
@@ -105,7 +106,7 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalOptimizer:
         params: list[Any] = copy.deepcopy(self.parameters, memo)
-        twin = LocalOptimizer(params, self.method, 1.0)
+        twin = type(self)(params, self.method, 1.0)
         twin.load_state_dict(copy.deepcopy(self.state_dict()))
         return twin
 

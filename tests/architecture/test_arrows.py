@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"server", *CORE},
     "held": {"local", "server", *CORE},
     "method": {"held", "local", "server", *CORE},
-    "trial": {"held", "local", "method", *CORE},
+    "trial": {"held", "local", "method", "randomness", *CORE},
     "recipes": {"method", "local", "server", *CORE},
     "flat": set(),
     "torch_optimizer": {"flat", "method", "state"},

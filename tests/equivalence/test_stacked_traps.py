@@ -307,6 +307,13 @@ def test_a_rare_class_may_weigh_more_although_no_sample_on_trial_has_it():
 def test_a_loss_that_fails_on_trial_runs_alone():
     weight = torch.tensor([1.0, 2.0, 3.0])
     loss = lambda output, y: nn.functional.cross_entropy(output, y, weight=weight)  # noqa: E731  (float32 alone)
+
+    def strict(output, y):
+        assert output.dtype == torch.float32
+        return nn.functional.cross_entropy(output, y)
+
+    with pytest.warns(UserWarning, match="its loss cannot be tried in float64: AssertionError|assert"):
+        fedlada.simulate(small_net(), blobs(), loss=strict, method="fedavg", rounds=1, engine="stacked")
     with pytest.warns(UserWarning, match="its loss cannot be tried in float64: expected scalar type Double"):
         fedlada.simulate(
             small_net(), blobs(), loss=loss, method=METHODS["fedavg"].method(), lr=0.05, rounds=1, engine="stacked"

@@ -165,7 +165,9 @@ def test_other_data_under_the_same_name_are_other_runs(tmp_path, command):
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     files = {name: ["--dataset", "npz", "--data-dir", tmp_path / f"{name}.npz"] for name in ("a", "b")}
     command("run", *files["a"], *FLAGS, "--rounds", 1, "--out", tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")}
     said = command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "run", code=2)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")} == before
     assert "was trained on other data, by their labels: take another folder" in said.err
     (tmp_path / "a.npz").rename(tmp_path / "moved.npz")
     command(

@@ -179,14 +179,26 @@ def test_a_second_group_is_refused_later_too():
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
 
 
-def test_a_round_at_rate_zero_is_a_sentence_and_not_nan():
-    """A warm-up from zero."""
-    model = small_net()
-    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedlada(), lr=0.1)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedlada"])
+def test_a_round_at_rate_zero_is_a_sentence_and_not_nan(name):
+    """A warm-up from zero: FedAvg takes it, the others divide by the rate, on the client or on the server."""
+    model, method = small_net(), recipes.RECIPES[name]()
+    server = method.init(flatten(model.parameters()))
+    optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.1)
+    optimizer.begin(server.broadcast)
     optimizer.param_groups[0]["lr"] = 0.0
     train(model, optimizer, batches(2))
-    with pytest.raises(RuntimeError, match=r"finish\(\) comes after a step with a rate above 0"):
-        optimizer.finish()
+    if name == "scaffold":
+        with pytest.raises(RuntimeError, match="scaffold divides by the rate, which was 0 in every step"):
+            optimizer.finish()
+        return
+    rates = {"lr": optimizer.mean_lr, "num_steps": 2, "participation": 1.0}
+    upload, _ = optimizer.finish()
+    if name == "fedlada":
+        with pytest.raises(ValueError, match="fedlada divides by the clients' rate, which was 0"):
+            method.aggregate(server, upload, **rates)
+    else:
+        assert torch.equal(method.aggregate(server, upload, **rates).params, server.params)
 
 
 def test_a_state_keeps_its_precision():

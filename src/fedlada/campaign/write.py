@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,13 @@ def write_folder(
         notes=notes,
         command=command,
     )
-    for old in folder.glob("figure-*.*"):  # an earlier command may have made more of them
-        old.unlink()
     try:
         for number, chart in enumerate(charts if pictures else (), start=1):
             save_chart(chart, folder / f"figure-{number}")
+        for old in folder.glob("figure-*.*"):  # an earlier command may have made more of them
+            named = re.fullmatch(r"figure-(\d+)\.(png|svg|pdf)", old.name)
+            if named and int(named[1]) > len(charts):
+                old.unlink()
     except ModuleNotFoundError as error:
         return f"no pictures: {error}"
     return ""

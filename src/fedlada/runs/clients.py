@@ -22,17 +22,16 @@ LARGEST = 200_000
 
 
 def write_clients(folder: Path, simulation: Simulation) -> None:
-    """Store the counts beside the run, where labels are classes, few, and in memory; refuse other ones.
+    """Store the counts beside the run, where labels are classes, few, and in memory."""
+    counts = None if (folder / FILE).exists() else count_labels(simulation)
+    if counts is not None:
+        write_json(folder / FILE, {"format": 1, "labels_per_client": counts, "labels": _digest(simulation)})
 
-    A configuration has the name of a file or folder of a user's, not what lies there.
-    """
-    counts = count_labels(simulation)
-    if counts is None:
-        return
-    labels = _digest(simulation)
-    if not (folder / FILE).exists():
-        write_json(folder / FILE, {"format": 1, "labels_per_client": counts, "labels": labels})
-    elif _read(folder).get("labels", labels) != labels:
+
+def refuse_other_data(folder: Path, simulation: Simulation) -> None:
+    """Before anything is written: a configuration has the name of a user's file, not what is in it."""
+    stored = _read(folder).get("labels")
+    if stored is not None and count_labels(simulation) is not None and stored != _digest(simulation):
         raise ValueError(f"{folder} was trained on other data, by their labels: take another folder")
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedlada.flat import untrained_digest
 from fedlada.plan import Plan
@@ -134,23 +134,16 @@ def _describe_untrained(simulation: Simulation) -> dict[str, str]:
 
 
 def _describe_loss(loss: Any) -> str:
-    """By its name and, of a module, by what is not as the class has it by itself."""
+    """By its name, and one of torch's own by what is not as the class has it by itself."""
     name = str(getattr(loss, "__qualname__", type(loss).__qualname__))
-    if not isinstance(loss, nn.Module):
+    if not isinstance(loss, nn.modules.loss._Loss) or not type(loss).__module__.startswith("torch."):
         return name
-    try:
-        usual = vars(type(loss)())
-    except Exception:
-        usual = {}
-    held = {**{key: value for key, value in vars(loss).items() if not key.startswith("_")}, **loss.state_dict()}
-    own = {key: value for key, value in held.items() if key != "training" and not _same(value, usual.get(key))}
-    return (
-        f"{name}({', '.join(f'{key}={describe_value(value)}' for key, value in sorted(own.items()))})" if own else name
+    usual, held = (
+        {key: describe_value(value) for key, value in (*vars(one).items(), *one.state_dict().items()) if key[0] != "_"}
+        for one in (type(loss)(), loss)
     )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return not isinstance(one, Tensor) and bool(one == other)
+    own = [f"{key}={words}" for key, words in sorted(held.items()) if key != "training" and usual.get(key) != words]
+    return f"{name}({', '.join(own)})" if own else name
 
 
 def describe_schedule(schedule: Any) -> str | float:

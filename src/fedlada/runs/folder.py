@@ -19,7 +19,7 @@ from fedlada.history import History, Row
 from fedlada.observers import Observer
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
-from fedlada.runs.clients import write_clients
+from fedlada.runs.clients import refuse_other_data, write_clients
 from fedlada.runs.config import describe, is_experiment, read_config, refuse_another, refuse_other_than_experiment
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
@@ -133,12 +133,12 @@ class RunFolder(Observer):
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
         try:
-            self._write_config(self.config or describe(simulation))
+            self._write_config(self.config or describe(simulation), simulation)
         except BaseException:
             self._lock.release()
             raise
 
-    def _write_config(self, config: dict[str, Any]) -> None:
+    def _write_config(self, config: dict[str, Any], simulation: Simulation) -> None:
         config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds
         path = self.path / "config.json"
         if path.exists():
@@ -150,6 +150,7 @@ class RunFolder(Observer):
                 config["rounds"] = max(stored["rounds"], config["rounds"])
         elif self.metrics_path.exists():
             raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
+        refuse_other_data(self.path, simulation)
         write_json(path, config)
 
     def _resume(self, simulation: Simulation) -> None:

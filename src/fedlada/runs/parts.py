@@ -17,7 +17,7 @@ from fedlada.state import map_inside
 def describe_part(part: object) -> str:
     """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
     # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
-    own = _said(part) if is_dataclass(part) else vars(part)
+    own = _said(part) if is_dataclass(part) else getattr(part, "__dict__", {})
     named = map_inside(_Named, own)
     return f"{type(part).__qualname__}({', '.join(f'{k}={describe_value(v)}' for k, v in sorted(named.items()))})"
 

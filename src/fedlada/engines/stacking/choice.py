@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacking.kernels import Kernels, TorchKernels
 from fedlada.engines.stacking.losses import client_losses
 from fedlada.engines.stacking.networks import LayeredNetwork, Network, NotStackable, VmappedNetwork
@@ -29,9 +29,11 @@ def choose_network(
     """
     trial = _Trial(flat, samples, loss)
     try:
-        losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH])
+        losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH], _classes(samples))
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
-        raise NotStackable(f"its loss cannot be tried in float64: {str(error).splitlines()[0]}") from None
+        raise NotStackable(f"its loss cannot be tried in float64: {_first_line(error)}") from None
     forms: list[Callable[[nn.Module, Kernels], Network]] = [
         lambda module, kernels: LayeredNetwork(module, losses, kernels),
         lambda module, _: VmappedNetwork(module, losses),
@@ -46,11 +48,22 @@ def choose_network(
         except torch.OutOfMemoryError:
             raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw
-            reasons.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
+            reasons.append(_first_line(error))
             continue
         network.passed_over = reasons
         return network, takes_short_batches
     raise NotStackable("; ".join(reasons))
+
+
+def _classes(samples: Samples) -> Tensor | None:
+    """All classes that occur, where labels are classes and at hand."""
+    if not isinstance(samples, ArraySamples) or samples.y.is_floating_point() or samples.y.ndim != 1:
+        return None
+    return torch.from_numpy(np.unique(samples.labels())).to(samples.y)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class _Trial:
@@ -84,7 +97,7 @@ class _Trial:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise NotStackable(f"it cannot be tried in float64: {str(error).splitlines()[0]}") from None
+            raise NotStackable(f"it cannot be tried in float64: {_first_line(error)}") from None
         return output
 
     def check(self, network: Network, takes_short_batches: bool) -> None:
@@ -102,7 +115,7 @@ class _Trial:
         except (NotStackable, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise NotStackable(f"{network.form} it fails: {str(error).splitlines()[0]}") from None
+            raise NotStackable(f"{network.form} it fails: {_first_line(error)}") from None
         expected_losses, expected = self._one_by_one(clients, sizes)
         close = _close(layout.outward(grads), expected) and _close(losses[:, None], expected_losses[:, None])
         if not close:

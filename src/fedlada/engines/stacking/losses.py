@@ -15,14 +15,14 @@ from fedlada.evaluation import Loss, are_classes
 IGNORED = -100
 """The target that torch's cross-entropy leaves out unless told otherwise."""
 
-MOST_CLASSES = 2000
-"""More are not tried one by one."""
+MOST_SCORES = 4_000_000
+"""Of more classes than this allows not all are tried."""
 
 ClientLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Outputs and targets `[C * B, ...]` and the weight of each sample `[C, B]` (0 for padding) to losses `[C]`."""
 
 
-def client_losses(loss: Loss, output: Tensor, y: Tensor) -> tuple[ClientLosses, bool]:
+def client_losses(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None = None) -> tuple[ClientLosses, bool]:
     """The stacked form of a loss, and whether it can leave samples out; seen on one batch of the data.
 
     A loss that is the mean over its samples can be weighted sample by sample, so that clients with short batches fit
@@ -33,7 +33,7 @@ def client_losses(loss: Loss, output: Tensor, y: Tensor) -> tuple[ClientLosses, 
     if isinstance(loss, nn.CrossEntropyLoss) and _is_plain_mean(loss):
         return _cross_entropy(loss.label_smoothing), True
     # torch's own losses say what they are; of any other a batch shows it.
-    is_mean = _is_plain_mean(loss) if isinstance(loss, nn.modules.loss._Loss) else _is_mean(loss, output, y)
+    is_mean = _is_plain_mean(loss) if isinstance(loss, nn.modules.loss._Loss) else _is_mean(loss, output, y, classes)
     return (_per_sample(loss), True) if is_mean else (_per_batch(loss), False)
 
 
@@ -43,18 +43,16 @@ def _is_plain_mean(loss: nn.modules.loss._Loss) -> bool:
     return loss.reduction == "mean" and not weighted and getattr(loss, "ignore_index", IGNORED) == IGNORED
 
 
-def _is_mean(loss: Loss, output: Tensor, y: Tensor) -> bool:
+def _is_mean(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None) -> bool:
     """Whether it is the mean over these samples, and over others that have all classes, which may weigh differently."""
     if not _is_mean_over(loss, output, y):
         return False
-    if not are_classes(output, y) or output.shape[1] < 2:
+    if classes is None or len(classes) < 2 or not are_classes(output, y):
         return True
-    classes = torch.arange(output.shape[1], device=y.device, dtype=y.dtype)[:MOST_CLASSES]
-    scores = torch.randn(len(classes), output.shape[1], generator=torch.Generator().manual_seed(0))
-    try:
-        return _is_mean_over(loss, scores.to(output), classes)
-    except Exception:  # it does not take every class
-        return True
+    some = classes[: max(2, MOST_SCORES // output.shape[1])]
+    generator = torch.Generator("cpu").manual_seed(0)
+    scores = torch.randn(len(some), output.shape[1], generator=generator, device="cpu")
+    return _is_mean_over(loss, scores.to(output), some)
 
 
 def _is_mean_over(loss: Loss, output: Tensor, y: Tensor) -> bool:
