@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -93,13 +94,13 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
 def is_random(method: FederatedMethod) -> bool:
     """Whether a transform of a user's draws random numbers, as far as two steps show: each client draws its own."""
     for part in filter(is_users_own, method.local):
-        try:
-            with randomness_restored() as drawn:
+        if _has_generator(part):
+            return True
+        with randomness_restored() as drawn:
+            with suppress(Exception):  # on a model of its own size it may work
                 one_round(map_held(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0])
-                if drawn() or _has_generator(part):
-                    return True
-        except Exception:
-            continue  # on a model of its own size it may work
+            if drawn():
+                return True
     return False
 
 

@@ -340,6 +340,21 @@ class Noisy(fedlada.LocalTransform):
         return update + 0.1 * torch.randn_like(update), local
 
 
+@dataclass(frozen=True)
+class NoisyOfSomeSize(fedlada.LocalTransform):
+    """Fails on the few parameters of a trial, behind its noise."""
+
+    def apply(self, update, local, step):
+        noise = torch.randn_like(update)
+        return update + 0.1 * noise * (update.abs() >= update.abs().topk(10, dim=-1).values[..., -1:]), local
+
+
+def test_noise_is_noticed_where_a_trial_fails_behind_it():
+    noisy = fedlada.FederatedMethod(name="noisy", local=(NoisyOfSomeSize(),), server=fedlada.server.SGD())
+    with pytest.warns(UserWarning, match="a transform of noisy draws random numbers"):
+        both(small_net(), blobs(), method=noisy)
+
+
 def test_what_each_client_draws_alone_is_not_stacked_and_goes_on_to_the_same_bits(tmp_path):
     noisy = fedlada.FederatedMethod(name="noisy", local=(Noisy(),), server=fedlada.server.SGD())
     plain = METHODS["fedavg"].method()

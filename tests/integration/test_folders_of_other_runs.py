@@ -58,6 +58,13 @@ def test_a_comparison_on_held_out_data_is_refused(tmp_path, command):
     assert "never reached" not in said.out
 
 
+def test_a_comparison_is_not_shared_by_processes(tmp_path, command, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = command("compare", *FLAGS, "--rounds", 1, "--out", tmp_path / "no", code=2)
+    assert "several runs are not shared by torchrun's processes: start this command without it" in said.err
+    assert not (tmp_path / "no").exists()
+
+
 def swept(command, folder, *flags):
     return command(
         "sweep",
