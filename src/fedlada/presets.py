@@ -122,6 +122,17 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
     },
 }
 
+ADVICE: dict[str, str] = {
+    "digits": "fewest rounds: fedcm and fedlada; fewest bytes: fedcm",
+    "cifar10": "fewest rounds: fedlada to 80 %, scaffold to 84 %; "
+    "fewest bytes: fedadam to 70 %, fedlada with --second-moment reset to 80 %, scaffold to 84 %",
+    "cifar100": "fewest rounds: fedlada and fedcm to 45 %, fedlada to 51 %; "
+    "fewest bytes: fedcm to 45 %, fedlada to 51 %",
+    "tinyimagenet": "fewest rounds: fedlada, for more than 250 rounds with --weight-decay 0.1; "
+    "fewest bytes: fedadam to 28 %, fedcm to 35 %, in codes fedlada there, with --messages lean:v=mean64",
+}
+"""Which method was ahead with these values, on the test data (`docs/results.md`, with the spread and the doubts)."""
+
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
     """Every flag that depends on the data set or the method, and `hyper`."""

@@ -10,7 +10,7 @@ import pytest
 import fedlada
 from fedlada.experiment import Experiment
 from fedlada.paper.choices import OURS, values_of
-from fedlada.presets import SETTINGS, preset
+from fedlada.presets import ADVICE, SETTINGS, TUNED, preset
 from fedlada.recipes import RECIPES, hyper_parameters
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -103,3 +103,17 @@ def test_a_suggestion_is_made_for_known_names_alone():
         fedlada.suggested("fedlda")
     with pytest.raises(ValueError, match=r"dataset must be one of digits.*did you mean 'cifar100'"):
         fedlada.suggested("fedlada", "cifar_100")
+
+
+def test_who_was_ahead_is_said_where_something_was_searched():
+    assert set(ADVICE) == {dataset for dataset, _ in TUNED}
+    for said in ADVICE.values():
+        assert set(re.findall(r"fed\w+|scaffold|localadam", said)) <= set(RECIPES)
+        for flag, text in re.findall(r"--([\w-]+) ([\w.:=]+)", said):  # what is advised can be run
+            name = flag.replace("-", "_")
+            given = {"messages": text} if name == "messages" else {"hyper": {name: _value(text)}}
+            Experiment(method="fedlada", dataset="cifar10", **given).resolved()
+
+
+def _value(text):
+    return float(text) if text[0].isdigit() else text

@@ -17,6 +17,7 @@ from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.partition import ByKey, Partition
 from fedlada.data.sources import DATASETS, USUAL_PLACE
 from fedlada.experiment import Experiment
+from fedlada.presets import ADVICE
 from fedlada.recipes import RECIPES, hyper_parameters
 from fedlada.words import in_words
 
@@ -71,6 +72,8 @@ def methods(dataset: str | None, as_json: bool) -> None:
     print("down, up: vectors of the model's size that travel for each client and round")
     if dataset is None:
         print("values: the recipes' defaults; --dataset npz: what is used for your own data")
+    elif dataset in ADVICE:
+        print(f"measured with these values: {ADVICE[dataset]}")
 
 
 @click.command()
