@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from command_line import COMMAND, ENVIRONMENT, fedlada, rows, running
 from fedlada.cli import fedlada as command_line
 from fedlada.cli import main
 from fedlada.cli.flags import build_experiment
+from fedlada.cli.output import new_folder
 from fedlada.models import mlp
 from fedlada.models.factory import model_factory
 from fedlada.presets import preset
@@ -183,6 +185,16 @@ def test_a_failed_run_is_exit_code_one_and_its_sentence(tmp_path):
     assert "the run has diverged, try a smaller learning rate" in done.stderr
     done = fedlada("compare", "--methods", "fedavg", "--seeds", "0", *common, "--out", tmp_path / "many", code=1)
     assert "fedavg, seed 0: round" in done.stderr
+
+
+def test_two_runs_of_one_second_have_folders_of_their_own(monkeypatch):
+    moments = iter([datetime(2026, 11, 16, 14, 41, 15, 341_000), datetime(2026, 11, 16, 14, 41, 15, 342_999)])
+
+    class Clock:
+        now = staticmethod(lambda: next(moments))
+
+    monkeypatch.setattr("fedlada.cli.output.datetime", Clock)
+    assert [new_folder("run").name for _ in range(2)] == ["20261116-144115.341-run", "20261116-144115.342-run"]
 
 
 def test_methods_and_data_show(tmp_path):

@@ -57,5 +57,6 @@ def make_folder(folder: Path) -> None:
 
 
 def new_folder(name: str) -> Path:
-    """A folder for a run that was given none, named by the time."""
-    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    """A folder for a run that was given none, named by the time, to the millisecond: scripts start several at once."""
+    now = datetime.now()
+    return Path("runs") / f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03d}-{name}"
