@@ -510,6 +510,38 @@ def test_own_model_beside_the_user(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
+def test_a_full_gpu_is_one_sentence_and_the_run_goes_on(tmp_path):
+    """As torch says it where there is a GPU: the place where it runs out is the model's."""
+    (tmp_path / "hungry.py").write_text(
+        "import os, torch\n"
+        "class Hungry(torch.nn.Linear):\n"
+        "    room = int(os.environ['ROOM'])\n"
+        "    def __init__(self):\n"
+        "        super().__init__(64, 10)\n"
+        "    def forward(self, x):\n"
+        "        Hungry.room -= 1\n"
+        "        if Hungry.room < 0:\n"
+        "            raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has')\n"
+        "        return super().forward(x.flatten(1))\n"
+    )
+    command = [*COMMAND, "run", *QUICK, "--model", "hungry:Hungry", "--rounds", "6", "--out", "r", "--quiet"]
+    command += ["--checkpoint-every", "1"]
+
+    def run(room, folder):
+        command[command.index("--out") + 1] = folder
+        environment = {**ENVIRONMENT, "ROOM": str(room)}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+
+    full = run(30, "r")
+    sentence = "fedlada: CUDA out of memory. Tried to allocate 2.00 GiB: --engine sequential needs less; a run"
+    assert full.returncode == 1
+    assert re.fullmatch(f"{re.escape(sentence)}.*\n", full.stderr), full.stderr
+    assert 0 < len(rows(tmp_path / "r")) < 6
+    for folder in ("r", "alone"):
+        assert run(10**9, folder).returncode == 0
+    assert rows(tmp_path / "r") == rows(tmp_path / "alone")
+
+
 def test_interrupted_before_the_first_evaluation(tmp_path):
     command = [*COMMAND, "run", *QUICK, "--rounds", "5000", "--eval-every", "5000", "--out", str(tmp_path / "r")]
     with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -92,8 +92,14 @@ def main() -> None:
         sys.stderr.close()
         code = 1
     except (RuntimeError, OSError) as error:
-        code = _say(str(error), 1)
+        is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
+        code = _say(_full_gpu(error) if is_full else str(error), 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _full_gpu(error: Exception) -> str:
+    asked = str(error).partition(". GPU ")[0]  # then come all processes and their shares
+    return f"{asked}: --engine sequential needs less; a run that had begun goes on with fedlada resume FOLDER"
 
 
 def _say(text: str, code: int) -> int:
