@@ -40,7 +40,6 @@ class Rehearsal:
     """What a method sends and holds on a model of `num_params` parameters, after one step of one client."""
 
     num_params: int
-
     broadcast: Broadcast
     local: Local
     upload: Upload

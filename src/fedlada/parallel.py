@@ -31,6 +31,7 @@ from fedlada.progress_of_many import Course, Display, display_for
 from fedlada.runs.files import write_json
 from fedlada.runs.folder import discard_states
 from fedlada.simulation import Simulation, TrainingDiverged
+from fedlada.words import asked_of_a_full_gpu
 
 DIVERGED_FILE = "diverged.json"
 """In the folder of a run that diverged: after which round, and what was said. It would do so again."""
@@ -238,7 +239,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
                 discard_states(job.folder)
         return str(error)
     except torch.OutOfMemoryError as error:
-        asked = str(error).partition(". GPU ")[0]  # then come all processes and their shares
+        asked = asked_of_a_full_gpu(error)
         return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command goes on from the last checkpoint"
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))

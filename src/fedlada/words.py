@@ -30,6 +30,11 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def asked_of_a_full_gpu(error: Exception) -> str:
+    """Torch's sentence, without those about all processes and their shares."""
+    return str(error).partition(". GPU ")[0]
+
+
 def as_file_name(text: str) -> str:
     """The text without letters that a name of a file or folder should not have, such as those of rules for messages."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)

@@ -533,7 +533,7 @@ def test_a_full_gpu_is_one_sentence_and_the_run_goes_on(tmp_path):
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
 
     full = run(30, "r")
-    sentence = "fedlada: CUDA out of memory. Tried to allocate 2.00 GiB: --engine sequential needs less; a run"
+    sentence = "fedlada: CUDA out of memory. Tried to allocate 2.00 GiB: a run with --engine sequential needs"
     assert full.returncode == 1
     assert re.fullmatch(f"{re.escape(sentence)}.*\n", full.stderr), full.stderr
     assert 0 < len(rows(tmp_path / "r")) < 6

@@ -8,6 +8,7 @@ import click
 
 from fedlada import __version__
 from fedlada.cli.groups import LazyGroup
+from fedlada.words import asked_of_a_full_gpu
 
 COMMANDS = {
     "run": ("fedlada.cli.run:run", "Run one method on one data set."),
@@ -93,13 +94,9 @@ def main() -> None:
         code = 1
     except (RuntimeError, OSError) as error:
         is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
-        code = _say(_full_gpu(error) if is_full else str(error), 1)
+        way_out = "a run with --engine sequential needs less; one that had begun goes on with fedlada resume FOLDER"
+        code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else str(error), 1)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _full_gpu(error: Exception) -> str:
-    asked = str(error).partition(". GPU ")[0]  # then come all processes and their shares
-    return f"{asked}: --engine sequential needs less; a run that had begun goes on with fedlada resume FOLDER"
 
 
 def _say(text: str, code: int) -> int:
