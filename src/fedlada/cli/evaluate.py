@@ -17,6 +17,7 @@ from fedlada.cli.flags import NearestChoice
 from fedlada.cli.output import print_table
 from fedlada.data.samples import Samples, as_samples
 from fedlada.data.sources import DATASETS, Source
+from fedlada.engines.threads import cpu_threads
 from fedlada.evaluation import evaluate as measure
 from fedlada.evaluation import predictions
 from fedlada.experiment import DTYPES, Experiment
@@ -41,6 +42,14 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
     """
     place = resolve_device(device)
     trained, experiment = _experiments(folder, dataset, data_dir)
+    with cpu_threads(place, trained.threads):
+        report = _measured(folder, trained, experiment, place, best=best)
+    print(json.dumps(report)) if as_json else _print(report)
+
+
+def _measured(
+    folder: Path, trained: Experiment, experiment: Experiment, place: torch.device, *, best: bool
+) -> dict[str, Any]:
     own = trained.load_data()
     stored = open_run(folder, source=own)
     source = own if experiment is trained else experiment.load_data()
@@ -55,7 +64,7 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
     clients = experiment.build_partition(source).assign(labels, experiment.seed)
     by_client = {client: float(own_hits[own].mean()) for client, own in enumerate(clients) if len(own)}
     worst = min(by_client, key=lambda client: by_client[client])
-    report = {
+    return {
         "folder": str(folder),
         "rounds": round,
         "test": measure(model, test, torch.nn.functional.cross_entropy),
@@ -64,7 +73,6 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
         "per_client": {str(client): accuracy for client, accuracy in by_client.items()},
         "worst_client": {"client": worst, "accuracy": by_client[worst], "samples": len(clients[worst])},
     }
-    print(json.dumps(report)) if as_json else _print(report)
 
 
 def _experiments(folder: Path, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedlada.data.sources import Source
+from fedlada.engines.threads import cpu_threads
 from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
@@ -87,7 +88,7 @@ def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
 
 def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """As the run made it: what is frozen is in no checkpoint."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
         torch.manual_seed(torch_seed(seed, "first weights"))
         return factory()
 
