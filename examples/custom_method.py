@@ -16,7 +16,7 @@ class SignMomentum(fedlada.LocalTransform):
 
     beta: float = 0.9
 
-    def begin(self, shared, like):
+    def begin(self, shared, kept, like):
         return {"m": like * 0}
 
     def apply(self, update, local, step):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-import numpy as np
 import torch
 
-from fedlada import average
 from fedlada.method import FederatedMethod
 from fedlada.state import Broadcast, Kept, Server, map_tensors
 from reference.problem import Problem
@@ -25,18 +24,26 @@ def run_method(method: FederatedMethod | Callable[[int], FederatedMethod], probl
             memory = kept.get(client, method.init_kept(server.params))
             local = method.begin(server.broadcast, memory, lr=spec.lr)
             for step in range(num_steps):
-                local = method.step(local, torch.from_numpy(problem.grad(client, local.params.numpy(), t, step)))
+                local = method.step(local, partial(gradient, problem, client, t, step))
             upload, kept[client] = method.finish(local, num_steps)
             uploads.append(upload)
         server = method.aggregate(
             server,
-            average(uploads),
+            method.combine(uploads),
             lr=spec.lr,
             num_steps=sum(spec.steps.values()) / len(spec.steps),
             participation=len(spec.steps) / problem.num_clients,
         )
         servers.append(server)
     return servers
+
+
+def gradient(problem: Problem, client: int, t: int, step: int, point: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(problem.grad(client, point.numpy(), t, step))
+
+
+def _gradients(problem: Problem, clients: list[int], t: int, step: int, points: torch.Tensor) -> torch.Tensor:
+    return torch.stack([gradient(problem, client, t, step, points[row]) for row, client in enumerate(clients)])
 
 
 def stack(states: list):
@@ -67,12 +74,11 @@ def run_method_stacked(method: FederatedMethod, problem: Problem) -> list[Server
         broadcast: Broadcast = map_tensors(lambda v, n=count: v.expand(n, -1), server.broadcast)
         local = method.begin(broadcast, stack([kept[client] for client in clients]), lr=spec.lr)
         for step in range(num_steps):
-            grads = [problem.grad(client, local.params[row].numpy(), t, step) for row, client in enumerate(clients)]
-            local = method.step(local, torch.from_numpy(np.stack(grads)))
+            local = method.step(local, partial(_gradients, problem, clients, t, step))
         upload, new_kept = method.finish(local, num_steps)
         for row, client in enumerate(clients):
             kept[client] = unstack(new_kept, row)
-        mean = average([unstack(upload, row) for row in range(count)])
+        mean = method.combine([unstack(upload, row) for row in range(count)])
         server = method.aggregate(
             server, mean, lr=spec.lr, num_steps=num_steps, participation=count / problem.num_clients
         )

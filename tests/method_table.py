@@ -76,6 +76,8 @@ METHODS: dict[str, Row] = {
             {"beta1": 0.0, "power": 0.25},
         ),
     ),
+    "feddyn": Row(recipes.feddyn, algorithms.feddyn, 1, 1, {"mu": 0.4, "weight_decay": 0.02, "clip_norm": 2.5}),
+    "fedsam": Row(recipes.fedsam, algorithms.fedsam, 1, 1, {**COMMON, "rho": 0.2}),
 }
 
 CASES = [(name, {**row.hyper, **changes}) for name, row in METHODS.items() for changes in ({}, *row.variants)]

@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     from fedlada import cohorts, data, engines, local, models, recipes, schedules, server, trackers
     from fedlada.api import load_run, simulate
     from fedlada.cohorts import Unreliable
+    from fedlada.combine import Combiner, average
     from fedlada.evaluation import evaluate
     from fedlada.history import History, Result
     from fedlada.local import LocalTransform
-    from fedlada.method import FederatedMethod, average
+    from fedlada.method import FederatedMethod
     from fedlada.observers import Observer
     from fedlada.plan import Plan
     from fedlada.presets import suggested
     from fedlada.server import ServerOptimizer
     from fedlada.simulation import Simulation, TrainingDiverged
-    from fedlada.state import Broadcast, Kept, Local, Round, Run, Server, Step, Upload
+    from fedlada.state import Broadcast, ClientRound, Kept, Local, Round, Server, Step, Upload
     from fedlada.torch_optimizer import LocalOptimizer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Broadcast",
+    "ClientRound",
+    "Combiner",
     "FederatedMethod",
     "History",
     "Kept",
@@ -39,7 +42,6 @@ __all__ = [
     "Plan",
     "Result",
     "Round",
-    "Run",
     "Server",
     "ServerOptimizer",
     "Simulation",
@@ -69,13 +71,14 @@ _HOMES = {
     "evaluation": ("evaluate",),
     "history": ("History", "Result"),
     "local": ("LocalTransform",),
-    "method": ("FederatedMethod", "average"),
+    "combine": ("Combiner", "average"),
+    "method": ("FederatedMethod",),
     "observers": ("Observer",),
     "plan": ("Plan",),
     "presets": ("suggested",),
     "server": ("ServerOptimizer",),
     "simulation": ("Simulation", "TrainingDiverged"),
-    "state": ("Broadcast", "Kept", "Local", "Round", "Run", "Server", "Step", "Upload"),
+    "state": ("Broadcast", "ClientRound", "Kept", "Local", "Round", "Server", "Step", "Upload"),
     "torch_optimizer": ("LocalOptimizer",),
 }
 """Where the names are that are no modules."""

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ class Cohorts(ABC):
 class Everyone(Cohorts):
     """All clients in every round."""
 
+    is_pure: ClassVar[bool] = True
+
     def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
         return list(range(num_clients))
 
@@ -37,6 +40,8 @@ class Everyone(Cohorts):
 @dataclass(frozen=True)
 class FixedSize(Cohorts):
     """So many clients without replacement, every set equally likely."""
+
+    is_pure: ClassVar[bool] = True
 
     size: int
 
@@ -53,6 +58,8 @@ class FixedSize(Cohorts):
 class Bernoulli(Cohorts):
     """A coin for each client, as in the authors' simulator: the size varies and may be zero."""
 
+    is_pure: ClassVar[bool] = True
+
     probability: float
 
     def __post_init__(self) -> None:
@@ -65,6 +72,8 @@ class Bernoulli(Cohorts):
 @dataclass(frozen=True)
 class Scheduled(Cohorts):
     """The clients of each round, as given; after the last the list starts again."""
+
+    is_pure: ClassVar[bool] = True
 
     rounds: Sequence[Sequence[int]]
 
@@ -86,6 +95,8 @@ class Scheduled(Cohorts):
 @dataclass(frozen=True, kw_only=True)
 class Unreliable:
     """Simulated failures: some clients never answer, some do only part of their work."""
+
+    is_pure: ClassVar[bool] = True
 
     dropout: float = 0.0
     """Probability that a client's answer is lost."""

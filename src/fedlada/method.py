@@ -1,8 +1,7 @@
-"""A federated method: a chain of local transforms and one server optimizer, run by five calls."""
+"""A federated method: a chain of local transforms, one server optimizer and one combiner."""
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,28 +10,28 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from fedlada.combine import Combiner, Mean
 from fedlada.held import cut, lengths, map_held, suited
 from fedlada.local import LocalTransform
 from fedlada.server import ServerOptimizer
 from fedlada.state import (
     Broadcast,
+    ClientRound,
+    GradientAt,
     Kept,
     Local,
     Round,
-    Run,
     Scalar,
     Server,
     Step,
     Upload,
     Vectors,
     all_finite,
-    map_tensors,
     named_tensors,
 )
 
 REHEARSED = (2, 4096)
-"""The parameters of the models on which a method is rehearsed, one after another until it can take a step: a part of a
-user's may want the hundred largest, or hold positions. What has another size is not of the model's."""
+"""Model sizes tried, smallest first, when inferring which vectors a method sends."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,16 @@ class Rehearsal:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedMethod:
-    """A method is its parts; the object is the configuration. Every engine makes the same five calls.
+    """A method is its parts; the object is the configuration. Every engine makes the same calls.
 
-    `init` once on the server; then in each round `begin` on each client, `step` K times, `finish`; and `aggregate`
-    on the server with the mean of the uploads. All are pure functions of their arguments.
+    `init` once on the server; then in each round `begin` on each client, `step` K times, `finish`; then `combine` and
+    `aggregate` on the server. All are pure functions of their arguments.
     """
 
     name: str
     local: tuple[LocalTransform, ...]
     server: ServerOptimizer
+    combiner: Combiner = Mean()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         if isinstance(self.local, LocalTransform):
@@ -66,6 +66,8 @@ class FederatedMethod:
                 raise ValueError(f"local must hold LocalTransforms, got {part!r} in the method {self.name!r}")
         if not isinstance(self.server, ServerOptimizer):
             raise ValueError(f"server must be a ServerOptimizer, got {self.server!r} in the method {self.name!r}")
+        if not isinstance(self.combiner, Combiner):
+            raise ValueError(f"combiner must be a Combiner, got {self.combiner!r} in the method {self.name!r}")
 
     def init(self, params: Tensor) -> Server:
         """The server before the first round, with x^0 = `params`."""
@@ -86,15 +88,31 @@ class FederatedMethod:
             anchor=broadcast.params,
             lr=lr,
             states=tuple(
-                part.begin(shared, broadcast.params) for part, shared in zip(self.local, broadcast.shared, strict=True)
+                part.begin(shared, memory, broadcast.params)
+                for part, shared, memory in zip(self.local, broadcast.shared, kept.memory, strict=True)
             ),
             shared=broadcast.shared,
             kept=kept.memory,
         )
 
-    def step(self, local: Local, grad: Tensor) -> Local:
-        """One local step: the gradient goes through the chain, and what comes out is subtracted."""
-        update, states = grad, []
+    def step(self, local: Local, gradient_at: GradientAt) -> Local:
+        """One local step; `gradient_at(point)` is this step's stochastic gradient at a point like `local.params`."""
+        point, local = self.look(local, gradient_at)
+        return self.move(local, gradient_at(point))
+
+    def look(self, local: Local, gradient_at: GradientAt) -> tuple[Tensor, Local]:
+        """Where the gradient of this step is taken: at the parameters, unless a transform looks elsewhere."""
+        if not self.looks_ahead:
+            return local.params, local
+        point, states = local.params, []
+        for index, part in enumerate(self.local):
+            point, state = part.look(point, local.states[index], self._view(local, index), gradient_at)
+            states.append(state)
+        return point, replace(local, states=tuple(states))
+
+    def move(self, local: Local, gradient: Tensor) -> Local:
+        """The gradient goes through the chain, and what comes out is subtracted."""
+        update, states = gradient, []
         for index, part in enumerate(self.local):
             update, state = part.apply(update, local.states[index], self._view(local, index))
             states.append(state)
@@ -107,26 +125,37 @@ class FederatedMethod:
             kept=local.kept,
         )
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a transform takes the gradient elsewhere than at the parameters."""
+        return any(type(part).look is not LocalTransform.look for part in self.local)
+
     def finish(self, local: Local, num_steps: Scalar) -> tuple[Upload, Kept]:
         """What the client uploads after its `num_steps` steps, and its new private memory."""
-        run = Run(delta=local.anchor - local.params, num_steps=num_steps, lr=local.lr)
+        done = ClientRound(delta=local.anchor - local.params, num_steps=num_steps, lr=local.lr)
         parts = [
-            part.finish(local.states[index], run, self._view(local, index)) for index, part in enumerate(self.local)
+            part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
         ]
         memory = tuple(_in_order_of(old, new) for old, (_, new) in zip(local.kept, parts, strict=True))
-        return Upload(run.delta, tuple(extra for extra, _ in parts)), Kept(memory)
+        return Upload(done.delta, tuple(extra for extra, _ in parts)), Kept(memory)
 
-    def aggregate(self, server: Server, mean: Upload, *, lr: Scalar, num_steps: Scalar, participation: float) -> Server:
-        """The server after a round, from the mean upload.
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        """One upload from those of the cohort, in the order of the clients' numbers; by default their weighted mean."""
+        return self.combiner.combine(uploads, weights)
+
+    def aggregate(
+        self, server: Server, combined: Upload, *, lr: Scalar, num_steps: Scalar, participation: float
+    ) -> Server:
+        """The server after a round, from the combined upload.
 
         `lr` is the clients' rate of this round, `num_steps` their mean number of steps, `participation` the active
         share of all clients' weight.
         """
-        params, optimizer = self.server.step(server.params, mean.delta, server.optimizer)
-        round = Round(delta=mean.delta, num_steps=num_steps, lr=lr, participation=participation)
+        round = Round(delta=combined.delta, num_steps=num_steps, lr=lr, participation=participation)
+        params, optimizer = self.server.step(server.params, combined.delta, server.optimizer, round)
         shared = tuple(
             _in_order_of(old, part.merge(old, extra, round))
-            for part, old, extra in zip(self.local, server.shared, mean.extra, strict=True)
+            for part, old, extra in zip(self.local, server.shared, combined.extra, strict=True)
         )
         after = Server(params=params, shared=shared, optimizer=optimizer)
         if isinstance(lr, float) and lr == 0 and not all_finite(after):
@@ -162,7 +191,7 @@ class FederatedMethod:
 
     def _rehearsed(self, probe: Tensor) -> Rehearsal:
         broadcast = self.init(probe).broadcast
-        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), probe)
+        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), lambda _: probe)
         return Rehearsal(probe.numel(), broadcast, local, self.finish(local, 1)[0])
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
@@ -197,34 +226,6 @@ class FederatedMethod:
     @staticmethod
     def _view(local: Local, index: int) -> Step:
         return Step(local.params, local.anchor, local.shared[index], local.kept[index])
-
-
-def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
-    """The mean of the uploads in the order in which they are given; one after another, so that a generator will do.
-
-    Without weights each counts 1/S, as in the paper. The order is part of the result: floating-point sums depend
-    on it, so engines always give the uploads in the order of the clients' numbers.
-    """
-    total: Upload | None = None
-    total_weight = 0.0
-    index = -1
-    for index, upload in enumerate(uploads):
-        if weights is not None and index >= len(weights):
-            raise ValueError(f"there are more uploads than the {len(weights)} weights")
-        weight = 1.0 if weights is None else float(weights[index])
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"weights must be finite and not negative, got {weight}")
-        total_weight += weight
-        if total is None:
-            total = map_tensors(partial(torch.mul, other=weight), upload)
-            continue
-        for (_, sum_so_far), (_, tensor) in zip(named_tensors(total), named_tensors(upload), strict=True):
-            sum_so_far.add_(tensor, alpha=weight)
-    if weights is not None and len(weights) != index + 1:
-        raise ValueError(f"there are {len(weights)} weights for {index + 1} uploads")
-    if total is None or total_weight == 0:
-        raise ValueError("there is no mean of no uploads: at least one with a positive weight is needed")
-    return map_tensors(lambda tensor: tensor / total_weight, total)
 
 
 def _in_order_of(old: Vectors, new: Vectors) -> Vectors:

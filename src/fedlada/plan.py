@@ -11,7 +11,7 @@ from fedlada.cohorts import Cohorts, Unreliable
 from fedlada.data.batches import LocalWork
 from fedlada.randomness import Ints, Words, bits, torch_seed, words
 from fedlada.schedules import Schedule
-from fedlada.validation import is_users_own, one_of, whole_number
+from fedlada.validation import one_of, whole_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +125,8 @@ class Plan:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether rounds can be drawn ahead: a user's own schedule or cohorts may look at what has happened."""
-        return not any(map(_has_users_own, (self.schedule, self.cohorts, self.unreliable)))
+        """Whether rounds can be drawn ahead: a schedule or cohorts that are no pure functions may look at the past."""
+        return all(map(_is_pure, (self.schedule, self.cohorts, self.unreliable)))
 
     @property
     def largest_num_steps(self) -> int:
@@ -168,7 +168,7 @@ class Plan:
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
 
 
-def _has_users_own(part: object) -> bool:
-    """Also inside: a schedule of ours may be wrapped around a user's function."""
+def _is_pure(part: object) -> bool:
+    """Whether it declares to depend on the round alone, and all functions inside it do: a schedule may wrap another."""
     inner = [getattr(part, one.name) for one in fields(part)] if is_dataclass(part) else []
-    return is_users_own(part) or any(_has_users_own(one) for one in inner if callable(one))
+    return getattr(part, "is_pure", False) and all(_is_pure(one) for one in inner if callable(one))

@@ -15,14 +15,16 @@ from fedlada.local import (
     AMSGrad,
     ClipNorm,
     ControlVariate,
+    DynamicRegularizer,
     LocalTransform,
     Proximal,
+    SharpnessAware,
     TowardGlobalDirection,
     WeightDecay,
 )
 from fedlada.local.transform import UNSAID_AT_DEFAULT
 from fedlada.method import FederatedMethod
-from fedlada.server import SGD, Adam, ServerOptimizer
+from fedlada.server import SGD, Adam, DynamicAverage, ServerOptimizer
 from fedlada.validation import not_negative
 
 Chain = tuple[LocalTransform, ...]
@@ -214,11 +216,31 @@ def fedlada(
     return _adaptive("fedlada", optimizer, amendment, server_lr, weight_decay, decoupled, clip_norm)
 
 
+def feddyn(*, mu: float = 0.1, weight_decay: float = 0.0, clip_norm: float | None = None) -> FederatedMethod:
+    """FedDyn: dynamic regularization (Acar et al. 2021, Federated Learning Based on Dynamic Regularization).
+
+    >>> feddyn().num_vectors(), feddyn().keeps_memory
+    ((1, 1), True)
+    """
+    return _on_gradients("feddyn", (DynamicRegularizer(mu=mu),), DynamicAverage(), clip_norm, weight_decay)
+
+
+def fedsam(
+    *, rho: float = 0.1, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None
+) -> FederatedMethod:
+    """FedSAM: sharpness-aware local steps (Qu et al. 2022, Generalized Federated Learning via SAM).
+
+    >>> fedsam().looks_ahead
+    True
+    """
+    return _on_gradients("fedsam", (SharpnessAware(rho=rho),), SGD(lr=server_lr), clip_norm, weight_decay)
+
+
 RECIPES: dict[str, Callable[..., FederatedMethod]] = {
     recipe.__name__: recipe
-    for recipe in (fedavg, fedprox, scaffold, fedcm, fedadam, fedadam_amended, localadam, fedlada)
+    for recipe in (fedavg, fedprox, scaffold, fedcm, fedadam, fedadam_amended, localadam, fedlada, feddyn, fedsam)
 }
-"""Every recipe by its name, in the order of the paper's table."""
+"""Every recipe by its name: the paper's eight in the order of its table, then the others."""
 
 
 def hyper_parameters(method: str) -> dict[str, Any]:
@@ -259,8 +281,9 @@ HYPER_PARAMETERS: dict[str, str] = {
     "correction": "scale of the control variates' correction",
     "decoupled": "weight decay behind the adaptive optimizer (AdamW) instead of L2",
     "maximum": "keep the running maximum of second moments (AMSGrad), or not (Adam)",
-    "mu": "strength of the pull towards the broadcast model",
+    "mu": "strength of the proximal term, or of the dynamic regularizer",
     "power": "of the second moment that a step is divided by: 0.5 is Adam's root, less adapts less",
+    "rho": "how far uphill the gradient is taken",
     "second_moment": "averaged by the server, or reset in each round",
     "server_lr": "eta_g: the server's learning rate",
     "tau": "the server Adam's degree of adaptivity",

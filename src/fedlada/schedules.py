@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedlada.validation import count, not_negative, positive, weight_of_new
 
@@ -14,6 +15,8 @@ Schedule = Callable[[int], float]
 @dataclass(frozen=True)
 class Constant:
     """The same rate in every round."""
+
+    is_pure: ClassVar[bool] = True
 
     lr: float
 
@@ -27,6 +30,8 @@ class Constant:
 @dataclass(frozen=True)
 class Exponential:
     """lr * decay^(round - 1), as in the paper (decay 0.998)."""
+
+    is_pure: ClassVar[bool] = True
 
     lr: float
     decay: float = 0.998
@@ -42,6 +47,8 @@ class Exponential:
 @dataclass(frozen=True)
 class Cosine:
     """From lr in round 1 along half a cosine to `final`, which it would reach in the round after `num_rounds`."""
+
+    is_pure: ClassVar[bool] = True
 
     lr: float
     num_rounds: int
@@ -60,6 +67,8 @@ class Cosine:
 @dataclass(frozen=True)
 class WarmUp:
     """A schedule whose first rounds have a share of their rate: 1/n, 2/n, ... up to the whole in round n."""
+
+    is_pure: ClassVar[bool] = True
 
     schedule: Schedule
     num_rounds: int
@@ -80,6 +89,8 @@ class Debiased:
     those of a method whose alpha falls from 1 in the first round as 1, 1/(2 - alpha), ... to alpha. (Weight decay that
     stands behind the amendment, as FedCM's L2 and decoupled decay do, grows with the rate too.)
     """
+
+    is_pure: ClassVar[bool] = True
 
     schedule: Schedule
     alpha: float

@@ -22,7 +22,7 @@ from fedlada.observers import Observer
 from fedlada.plan import Plan, RoundPlan, Rounds
 from fedlada.randomness import torch_seed
 from fedlada.state import Kept, Server, all_finite
-from fedlada.validation import count, is_users_own
+from fedlada.validation import count
 
 
 class TrainingDiverged(RuntimeError):
@@ -190,11 +190,8 @@ class Simulation:
 
     @contextmanager
     def _servers_randomness(self, round: int) -> Iterator[None]:
-        """A user's server may add noise: it is the seed's, as all else."""
-        method, device = self.engine.method, self.engine.device
-        if not any(map(is_users_own, (*method.local, method.server))):
-            yield
-            return
+        """A server may add noise: it is the seed's, as all else."""
+        device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(torch_seed(self.plan.seed, "server", round))
             yield

@@ -17,6 +17,8 @@ Vectors = dict[str, Tensor]
 PerTransform = tuple[Vectors, ...]
 Scalar = float | Tensor
 """A Python number or a 0-dim tensor; `[C, 1]` where clients differ."""
+GradientAt = Callable[[Tensor], Tensor]
+"""This step's stochastic gradient as a function of the point, which is shaped like the parameters."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a client did in this round, seen by a transform when it finishes."""
+class ClientRound:
+    """One client's finished round, seen by a transform in `finish`."""
 
     delta: Tensor
     num_steps: Scalar
@@ -89,7 +91,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Round:
-    """What the cohort did in this round on average, seen by a transform when it merges."""
+    """The cohort's finished round on average, seen by a transform in `merge` and by the server optimizer."""
 
     delta: Tensor
     num_steps: Scalar

@@ -71,22 +71,36 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One local step with the gradients in `.grad`."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        """One local step with the gradients in `.grad`, or with those that `closure` computes.
+
+        A method that looks ahead needs a closure, which clears the gradients, computes the loss, calls `backward` and
+        returns the loss, as for `torch.optim.LBFGS`: it is called once for each point at which a gradient is needed.
+        """
+        if closure is None and self.method.looks_ahead:
+            raise ValueError(
+                f"{self.method.name} takes gradients at other points than the parameters: call step(closure) with a "
+                "closure that clears the gradients, computes the loss, calls backward and returns the loss"
+            )
+        losses: list[Any] = []
+
+        def gradient_at(point: Tensor) -> Tensor:
+            if closure is not None:
+                if losses or self.method.looks_ahead:
+                    self._write(point)
+                with torch.enable_grad():
+                    losses.append(closure())
+            return flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
+
         if self.local is None:
             self.begin(self.method.init(self.vector).broadcast)
         assert self.local is not None
         lr = float(self.param_groups[0]["lr"])
-        gradient = flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
         # What else changed the parameters since the last step (a reset, an average) counts as part of the way.
-        self.local = self.method.step(replace(self.local, params=self.vector, lr=lr), gradient)
+        self.local = self.method.step(replace(self.local, params=self.vector, lr=lr), gradient_at)
         self.num_steps += 1
         self.sum_lr += lr
         self._write(self.local.params)
-        return loss
+        return losses[0] if losses else None
 
     def finish(self) -> tuple[Upload, Kept]:
         """What this client uploads, and the private memory to hand to its next `begin`."""

@@ -18,11 +18,6 @@ def _number(name: str, value: object) -> float:
     return float(value)
 
 
-def is_users_own(thing: object) -> bool:
-    """Whether it is not of this library: what we cannot know of it is found out, or taken with care."""
-    return not type(thing).__module__.startswith("fedlada.")
-
-
 def positive(name: str, value: object) -> None:
     """Refuse all but finite numbers above zero."""
     if not 0 < _number(name, value) < math.inf:

@@ -56,7 +56,7 @@ class OwnRates(ServerOptimizer):
     def init(self, params):
         return {}
 
-    def step(self, params, delta, state):
+    def step(self, params, delta, state, round):
         return params - self.rates * delta, state
 
 
@@ -281,8 +281,8 @@ class RemembersFirst(LocalTransform):
     def apply(self, update, local, step):
         return update, local
 
-    def finish(self, local, run, step):
-        return {}, {"first": run.delta.cumsum(dim=-1)}
+    def finish(self, local, done, step):
+        return {}, {"first": done.delta.cumsum(dim=-1)}
 
 
 def test_what_is_remembered_in_order_is_not_stacked():
@@ -329,8 +329,8 @@ class FromPrior(LocalTransform):
     def apply(self, update, local, step):
         return update - 0.1 * step.kept["c"], local
 
-    def finish(self, local, run, step):
-        return {}, {"c": step.kept["c"] + run.delta}
+    def finish(self, local, done, step):
+        return {}, {"c": step.kept["c"] + done.delta}
 
 
 def test_over_flower():

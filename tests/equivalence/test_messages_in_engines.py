@@ -167,8 +167,8 @@ def test_drift_is_where_the_clients_really_ended(messages):
         def apply(self, update, local, step):
             return update, local
 
-        def finish(self, local, run, step):
-            ends.append(step.anchor - run.delta)
+        def finish(self, local, done, step):
+            ends.append(step.anchor - done.delta)
             return {}, step.kept
 
     method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
@@ -193,8 +193,8 @@ def test_vectors_that_wait_for_different_rounds_and_clients():
         def apply(self, update, local, step):
             return update, local
 
-        def finish(self, local, run, step):
-            return {name: run.delta.abs() + 1 for name in ("v", "w")}, step.kept
+        def finish(self, local, done, step):
+            return {name: done.delta.abs() + 1 for name in ("v", "w")}, step.kept
 
         def merge(self, shared, mean, round):
             return {name: 0.5 * shared[name] + mean[name] for name in shared}  # changes with every call

@@ -36,7 +36,7 @@ def both(model, data, **options):
 class RemembersParams(fedlada.LocalTransform):
     """Its new state is the parameters before the step: the very tensor that is about to be overwritten."""
 
-    def begin(self, shared, like):
+    def begin(self, shared, kept, like):
         return {"last": torch.zeros_like(like)}
 
     def apply(self, update, local, step):
@@ -47,7 +47,7 @@ class RemembersParams(fedlada.LocalTransform):
 class RemembersTwo(fedlada.LocalTransform):
     """One state becomes the other."""
 
-    def begin(self, shared, like):
+    def begin(self, shared, kept, like):
         return {"now": torch.zeros_like(like), "before": torch.zeros_like(like)}
 
     def apply(self, update, local, step):
@@ -261,7 +261,7 @@ def test_the_log_says_why_the_fast_form_was_not_taken():
 class RemembersViews(fedlada.LocalTransform):
     """Its states share their memory with what is about to be overwritten, and are other tensors."""
 
-    def begin(self, shared, like):
+    def begin(self, shared, kept, like):
         return {"last": like.clone(), "before": like.clone()}
 
     def apply(self, update, local, step):
@@ -282,8 +282,8 @@ class ReturnsInAnotherOrder(fedlada.LocalTransform):
     def apply(self, update, local, step):
         return step.shared["scale"] * step.kept["factor"] * update + 0.5 * step.shared["mean"] + step.kept["own"], local
 
-    def finish(self, local, run, step):
-        return {}, {"factor": 0.9 * step.kept["factor"], "own": 0.1 * run.delta}
+    def finish(self, local, done, step):
+        return {}, {"factor": 0.9 * step.kept["factor"], "own": 0.1 * done.delta}
 
     def merge(self, shared, mean, round):
         return {"scale": 0.9 * shared["scale"], "mean": round.delta / (round.lr * round.num_steps)}

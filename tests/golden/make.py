@@ -1,4 +1,4 @@
-"""Writes the golden curves: `python tests/golden/make.py`. Do it only in a change that should alter results."""
+"""Writes golden curves: `python tests/golden/make.py NAME ...`, only of a new method or where results should change."""
 
 from __future__ import annotations
 
@@ -38,4 +38,5 @@ def curve(name: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name: curve(name) for name in recipes.RECIPES}, indent=1) + "\n")
+    curves = json.loads(FILE.read_text()) | {name: curve(name) for name in sys.argv[1:]}
+    FILE.write_text(json.dumps(curves, indent=1) + "\n")

@@ -236,8 +236,8 @@ def test_drift_is_the_papers_consistency():
         def apply(self, update, local, step):
             return update, local
 
-        def finish(self, local, run, step):
-            uploads.append(run.delta.cpu())
+        def finish(self, local, done, step):
+            uploads.append(done.delta.cpu())
             return {}, step.kept
 
     method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
@@ -601,7 +601,7 @@ class NoisyServer(fedlada.server.ServerOptimizer):
     def init(self, params):
         return {}
 
-    def step(self, params, delta, state):
+    def step(self, params, delta, state, round):
         return params - delta + 0.01 * torch.randn_like(params), state
 
 

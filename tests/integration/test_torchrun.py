@@ -81,8 +81,8 @@ class FromPrior(fedlada.LocalTransform):
         return {"own": self.prior}
     def apply(self, update, local, step):
         return update + 0.1 * (step.params - step.shared["centre"] - step.kept["own"] - self.prior), local
-    def finish(self, local, run, step):
-        return {}, {"own": step.kept["own"] + run.delta}
+    def finish(self, local, done, step):
+        return {}, {"own": step.kept["own"] + done.delta}
     def merge(self, shared, mean, round):
         return {"centre": shared["centre"] + round.delta}
 

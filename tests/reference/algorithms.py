@@ -273,3 +273,38 @@ def fedlada(
         x = x_next
         out.append(x)
     return out
+
+
+def feddyn(p: Problem, *, mu, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Acar et al. 2021, Algorithm 1, with h_i = grad L_i(theta_i) / mu and h = mean of all h_i, signs of the sums."""
+    x, out = p.x0.copy(), []
+    h_i = [np.zeros_like(x) for _ in range(p.num_clients)]
+    for t, spec in enumerate(p.rounds):
+        x_K = {}
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                g = clip(p.grad(i, x_i, t, tau) + mu * (x_i - x) + mu * h_i[i], clip_norm)
+                x_i = x_i - spec.lr * (g + weight_decay * x_i)
+            x_K[i] = x_i
+            h_i[i] = h_i[i] + (x_i - x)
+        x = mean(list(x_K.values())) + sum(h_i) / p.num_clients
+        out.append(x)
+    return out
+
+
+def fedsam(p: Problem, *, rho, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Qu et al. 2022, Algorithm 1: the gradient at the top of the ball, on the same batch."""
+    x, out = p.x0.copy(), []
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                g = p.grad(i, x_i, t, tau)
+                uphill = x_i + rho * g / (np.sqrt(np.sum(g * g)) + 1e-7)
+                x_i = x_i - spec.lr * (clip(p.grad(i, uphill, t, tau), clip_norm) + weight_decay * x_i)
+            deltas.append(x - x_i)
+        x = x - server_lr * mean(deltas)
+        out.append(x)
+    return out

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver import run_method, run_method_stacked, stack, unstack
+from driver import gradient, run_method, run_method_stacked, stack, unstack
 from fedlada import average
 from fedlada.state import map_tensors, named_tensors
 from method_table import METHODS
@@ -24,7 +26,7 @@ def client_uploads(method, problem, clients):
     for client in clients:
         local = method.begin(server.broadcast, method.init_kept(server.params), lr=0.05)
         for step in range(3):
-            local = method.step(local, torch.from_numpy(problem.grad(client, local.params.numpy(), 0, step)))
+            local = method.step(local, partial(gradient, problem, client, 0, step))
         uploads.append(method.finish(local, 3)[0])
     return server, uploads
 
@@ -83,7 +85,7 @@ def test_dtype_and_shape_are_stable(name, dtype):
         kept = method.init_kept(params)
         local = method.begin(server.broadcast, kept, lr=lr)
         for _ in range(2):
-            local = method.step(local, torch.randn(6, dtype=dtype))
+            local = method.step(local, torch.randn_like)
         upload, new_kept = method.finish(local, 2)
         after = method.aggregate(server, average([upload]), lr=lr, num_steps=2.0, participation=0.5)
         for old, new in ((server, after), (kept, new_kept)):
@@ -96,7 +98,7 @@ def test_dtype_and_shape_are_stable(name, dtype):
     count = 3
     broadcast = map_tensors(lambda v: v.expand(count, -1), method.init(params).broadcast)
     local = method.begin(broadcast, stack([method.init_kept(params)] * count), lr=0.1)
-    local = method.step(local, torch.randn(count, 6, dtype=dtype))
+    local = method.step(local, torch.randn_like)
     upload, _ = method.finish(local, torch.full((count, 1), 1.0, dtype=dtype))
     for where, tensor in named_tensors(upload):
         assert tensor.shape == (count, 6), where
@@ -109,16 +111,16 @@ def test_the_calls_change_nothing_that_they_are_given(name):
     method = METHODS[name].method()
     server = method.init(torch.randn(4))
     kept = method.init_kept(server.params)
-    local = method.step(method.begin(server.broadcast, kept, lr=0.1), torch.randn(4))
+    local = method.step(method.begin(server.broadcast, kept, lr=0.1), torch.randn_like)
     grad = torch.randn(4)
-    upload, _ = method.finish(method.step(local, grad), 2)
+    upload, _ = method.finish(method.step(local, lambda _: grad), 2)
 
     def copies(*states):
         return [[tensor.clone() for _, tensor in named_tensors(state)] for state in states]
 
     before = [*copies(server, kept, local, upload), [grad.clone()]]
     method.begin(server.broadcast, kept, lr=0.1)
-    method.step(local, grad)
+    method.step(local, lambda _: grad)
     method.finish(local, 1)
     average([upload, upload])
     method.aggregate(server, upload, lr=0.1, num_steps=2, participation=0.5)
@@ -131,6 +133,6 @@ def test_the_calls_change_nothing_that_they_are_given(name):
 def test_without_a_first_moment_no_client_keeps_one(beta1, vectors):
     method = METHODS["fedlada"].method(beta1=beta1)
     server = method.init(torch.ones(4))
-    local = method.step(method.begin(server.broadcast, method.init_kept(server.params), lr=0.1), torch.randn(4))
+    local = method.step(method.begin(server.broadcast, method.init_kept(server.params), lr=0.1), torch.randn_like)
     (moments,) = [state for state in local.states if "v_max" in state]
     assert set(moments) == vectors

@@ -117,9 +117,9 @@ class Sender(fedlada.LocalTransform):
     def apply(self, update, local, step):
         return update, local
 
-    def finish(self, local, run, step):
+    def finish(self, local, done, step):
         return {
-            name: run.delta.new_ones(run.delta.shape if self.shape is None else self.shape) for name in self.extra
+            name: done.delta.new_ones(done.delta.shape if self.shape is None else self.shape) for name in self.extra
         }, step.kept
 
 

@@ -31,10 +31,29 @@ def train(model, optimizer, data):
         optimizer.step()
 
 
+def train_with_closure(model, optimizer, data):
+    """As for LBFGS: needed where the method looks ahead, possible everywhere."""
+    for x, y in data:
+
+        def closure(x=x, y=y):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        before = nn.functional.cross_entropy(model(x), y)
+        assert torch.equal(optimizer.step(closure), before)
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
 @pytest.mark.parametrize("name", METHODS)
-def test_equals_the_five_calls(name):
-    """Two rounds of two clients through the optimizer are the five calls, bit for bit."""
+def test_equals_the_calls_of_a_method(name, with_closure):
+    """Two rounds of two clients through the optimizer are the method's own calls, bit for bit."""
     method = METHODS[name].method()
+    if method.looks_ahead and not with_closure:
+        with pytest.raises(ValueError, match=f"{name} takes gradients at other points .* call step\\(closure\\)"):
+            train(model := small_net(), fedlada.LocalOptimizer(model.parameters(), method, lr=0.1), batches(1))
+        return
     model = small_net()
     server = method.init(flatten(model.parameters()))
     twin, other = copy.deepcopy(model), server
@@ -45,16 +64,20 @@ def test_equals_the_five_calls(name):
         for client in range(2):
             data = batches(3, seed=10 * round + client)
             optimizer.begin(server.broadcast, kept.get(client))
-            train(model, optimizer, data)
+            (train_with_closure if with_closure else train)(model, optimizer, data)
             upload, kept[client] = optimizer.finish()
             uploads.append(upload)
 
             memory = kept_other.get(client, method.init_kept(other.params))
             local = method.begin(other.broadcast, memory, lr=0.1)
             for x, y in data:
-                torch.nn.utils.vector_to_parameters(local.params, twin.parameters())
-                grads = torch.autograd.grad(nn.functional.cross_entropy(twin(x), y), list(twin.parameters()))
-                local = method.step(local, flatten(grads))
+
+                def gradient_at(point, x=x, y=y):
+                    torch.nn.utils.vector_to_parameters(point, twin.parameters())
+                    loss = nn.functional.cross_entropy(twin(x), y)
+                    return flatten(torch.autograd.grad(loss, list(twin.parameters())))
+
+                local = method.step(local, gradient_at)
             upload, kept_other[client] = method.finish(local, 3)
             uploads_other.append(upload)
         server = method.aggregate(server, fedlada.average(uploads), lr=0.1, num_steps=3, participation=1.0)

@@ -26,7 +26,7 @@ class Mine(LocalTransform):
     def init_kept(self, params):
         return {"k": 0.0} if self.wrong == "kept" else {"k": params * 0}
 
-    def begin(self, shared, like):
+    def begin(self, shared, kept, like):
         return None if self.wrong == "begin" else {"m": like * 0, "count": like[..., :1] * 0}
 
     def apply(self, update, local, step):
@@ -42,10 +42,10 @@ class Mine(LocalTransform):
             return update / update.norm(), local
         return update / update.norm(dim=-1, keepdim=True), {"m": update, "count": local["count"] + 1}
 
-    def finish(self, local, run, step):
+    def finish(self, local, done, step):
         if self.wrong == "no memory":
-            return {"v": run.delta}
-        return {"v": run.delta}, {"k": run.delta} if self.wrong != "other memory" else {}
+            return {"v": done.delta}
+        return {"v": done.delta}, {"k": done.delta} if self.wrong != "other memory" else {}
 
     def merge(self, shared, mean, round):
         return {"c": mean["v"], "rounds": shared["rounds"] + 1} if self.wrong != "merge" else None
@@ -147,14 +147,14 @@ def test_what_a_transform_does_to_itself_or_its_arguments_is_undone():
 class Rich(LocalTransform):
     """Everything that the engines allow: a list of two, a state for each layer, uploads of any size."""
 
-    def begin(self, shared, like):
+    def begin(self, shared, kept, like):
         return {"layers": like.new_zeros(*like.shape[:-1], 5), "count": like[..., :1] * 0}
 
     def apply(self, update, local, step):
         return [update, {"layers": local["layers"] + 1, "count": local["count"] + 1}]
 
-    def finish(self, local, run, step):
-        return {"layers": local["layers"], "mean": run.delta.mean(dim=-1, keepdim=True) / run.num_steps}, step.kept
+    def finish(self, local, done, step):
+        return {"layers": local["layers"], "mean": done.delta.mean(dim=-1, keepdim=True) / done.num_steps}, step.kept
 
 
 def test_what_engines_allow_is_allowed():

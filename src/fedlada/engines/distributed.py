@@ -44,6 +44,11 @@ class DistributedEngine(Engine):
         if len(set(same)) > 1:
             raise ValueError(f"the processes of this run differ in their engine or their data: {sorted(set(same))}")
 
+    @property
+    def _sends_all(self) -> bool:
+        """Whether every upload goes to every process, or each process sends one for all of its clients."""
+        return self.ordered or not self.method.combiner.is_linear
+
     def initial_params(self) -> Tensor:
         params = self.inner.initial_params()
         together(dist.broadcast, params, src=0)  # a factory may have drawn something else here
@@ -78,11 +83,11 @@ class DistributedEngine(Engine):
         return self.inner.outward(upload)
 
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
-        if self.ordered:
+        if self._sends_all:
             return super().run_cohort(broadcast, kept, post)
         received, tally = post.down(broadcast), Tally()
         answers = self._own(received, post.plan, post.memories(kept))
-        mean = tally.mean(post.up(answers, self.outward, kept))
+        mean = tally.combined(post.up(answers, self.outward, kept), self.method.combine)
         own_weight = sum(tally.weights)
         # The sums of all processes; one without an accepted client adds nothing.
         total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)
@@ -105,7 +110,7 @@ class DistributedEngine(Engine):
         try:
             for answer in self.inner.answers(broadcast, own, kept):
                 # The next answer may overwrite this one's upload.
-                yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self.ordered else answer
+                yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self._sends_all else answer
         finally:
             self.inner.while_waiting = None  # it holds the simulation, which holds this
 

@@ -48,7 +48,7 @@ class Engine(ABC):
         """The local work of all clients of the post's round, averaged; everything that travels goes by the post."""
         received, tally = post.down(broadcast), Tally()
         answers = self.answers(received, post.plan, post.memories(kept))
-        mean = tally.mean(post.up(answers, self.outward, kept))
+        mean = tally.combined(post.up(answers, self.outward, kept), self.method.combine)
         if mean is not None:
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
         post.check()

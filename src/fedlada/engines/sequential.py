@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,16 +76,37 @@ class SequentialEngine(Engine):
 
     def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> Answer:
         """One client's round, as the pseudo-code has it."""
-        module = self.flat.module
         self.flat.train()
         torch.manual_seed(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         local = self.method.begin(broadcast, kept, lr=lr)
         for batch, words in zip(work.batches, work.words, strict=True):
-            self.flat.load(local.params)
-            x, y = self.samples.batch(batch, words)
-            loss = self.loss(module(x), y)
-            losses += loss.detach()
-            local = self.method.step(local, self.flat.gradient_of(loss))
+            gradient_at = BatchGradient(self.flat, self.loss, *self.samples.batch(batch, words))
+            local = self.method.step(local, gradient_at)
+            losses += gradient_at.first_loss
         upload, new_kept = self.method.finish(local, work.num_steps)
         return answer_of(work, upload, new_kept, float(losses) / work.num_steps)
+
+
+class BatchGradient:
+    """A step's stochastic gradient as a function of the point: the same batch and the same random numbers each time."""
+
+    def __init__(self, flat: FlatModel, loss: Loss, x: Any, y: Any) -> None:
+        self.flat, self.loss, self.x, self.y = flat, loss, x, y
+        self.first_loss: Tensor | float = math.nan
+        self._random_state: Tensor | None = None
+
+    def __call__(self, point: Tensor) -> Tensor:
+        self._draw_as_before(point)
+        self.flat.load(point)
+        loss = self.loss(self.flat.module(self.x), self.y)
+        if isinstance(self.first_loss, float):
+            self.first_loss = loss.detach()
+        return self.flat.gradient_of(loss)
+
+    def _draw_as_before(self, point: Tensor) -> None:
+        source: Any = torch.cuda if point.is_cuda else torch.random
+        if self._random_state is None:
+            self._random_state = source.get_rng_state()
+        else:
+            source.set_rng_state(self._random_state)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedlada.messages.ledger import Ledger
-from fedlada.method import average
 from fedlada.plan import Assignment
 from fedlada.state import Broadcast, Kept, Upload, all_finite, named_tensors
+
+Combine = Callable[[Iterable[Upload], Sequence[float]], Upload]
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Tally:
             self.square += weight * answer.square_delta
             yield answer.upload
 
-    def mean(self, answers: Iterator[Answer]) -> Upload | None:
-        """The mean of the accepted uploads, or None of none; one upload is alive at a time."""
+    def combined(self, answers: Iterator[Answer], combine: Combine) -> Upload | None:
+        """The accepted uploads as one, or None of none; a mean has one of them alive at a time."""
         uploads = self.accepted(answers)
         first = next(uploads, None)
         if first is None:
@@ -102,7 +103,7 @@ class Tally:
             yield first
             yield from uploads
 
-        return average(everything(), self.weights)  # the weights grow just ahead of the mean that reads them
+        return combine(everything(), self.weights)  # the weights grow just ahead of the sum that reads them
 
     def result(
         self, mean: Upload | None, ledger: Ledger, received: Broadcast, trained: Tensor | None = None

@@ -269,7 +269,8 @@ class GridEngine(Engine):
         works = {work.client: work for work in self.plan.assignments}
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
         tally = Tally()
-        mean = tally.mean(self.read(reply, works[wire.read_header(reply, wire.Done).client])[0] for reply in ordered)
+        answers = (self.read(reply, works[wire.read_header(reply, wire.Done).client])[0] for reply in ordered)
+        mean = tally.combined(answers, self.method.combine)
         assert mean is not None
         self.result = tally.result(mean, self.ledger, self.packed.received)
         metrics = MetricRecord({"train-loss": self.result.train_loss, "num-clients": len(self.result.accepted)})

@@ -3,8 +3,10 @@
 from fedlada.local.amsgrad import AMSGrad
 from fedlada.local.clip_norm import ClipNorm
 from fedlada.local.control_variate import ControlVariate
+from fedlada.local.dynamic_regularizer import DynamicRegularizer
 from fedlada.local.global_direction import TowardGlobalDirection
 from fedlada.local.proximal import Proximal
+from fedlada.local.sharpness_aware import SharpnessAware
 from fedlada.local.transform import LocalTransform
 from fedlada.local.weight_decay import WeightDecay
 
@@ -12,8 +14,10 @@ __all__ = [
     "AMSGrad",
     "ClipNorm",
     "ControlVariate",
+    "DynamicRegularizer",
     "LocalTransform",
     "Proximal",
+    "SharpnessAware",
     "TowardGlobalDirection",
     "WeightDecay",
 ]

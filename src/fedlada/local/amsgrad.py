@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlada.local.transform import UNSAID_AT_DEFAULT, LocalTransform
-from fedlada.state import Round, Run, Step, Vectors
+from fedlada.state import ClientRound, Round, Step, Vectors
 from fedlada.validation import at_most_half, decay_of_old, one_of, positive
 
 
@@ -22,6 +22,8 @@ class AMSGrad(LocalTransform):
     Each round begins with m = 0 and v_hat = v^t, the mean that the server keeps (`second_moment="averaged"`), or
     with v_hat = `v_init` (`"reset"`, and then no second moment travels).
     """
+
+    elementwise: ClassVar[bool] = True
 
     beta1: float = 0.9
     """Weight of the old first moment; with 0 there is none, and no client keeps a vector for it."""
@@ -58,7 +60,7 @@ class AMSGrad(LocalTransform):
     def init_shared(self, params: Tensor) -> Vectors:
         return {"v": torch.full_like(params, self.v_init)} if self.second_moment == "averaged" else {}
 
-    def begin(self, shared: Vectors, like: Tensor) -> Vectors:
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
         v_received = shared["v"] if self.second_moment == "averaged" else torch.full_like(like, self.v_init)
         state = {} if self.beta1 == 0 else {"m": torch.zeros_like(like)}
         state["v"] = torch.zeros_like(like) if self.v_start == "zero" else v_received
@@ -84,7 +86,7 @@ class AMSGrad(LocalTransform):
             return m / state["v_max"].sqrt(), state
         return m / state["v_max"] ** self.power, state
 
-    def finish(self, local: Vectors, run: Run, step: Step) -> tuple[Vectors, Vectors]:
+    def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
         return ({"v": local["v_max"]} if self.second_moment == "averaged" else {}), step.kept
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from fedlada.validation import positive
 @dataclass(frozen=True, kw_only=True)
 class ClipNorm(LocalTransform):
     """Shrinks an update whose Euclidean norm over the whole vector exceeds `max_norm` to that norm."""
+
+    elementwise: ClassVar[bool] = True
 
     max_norm: float = 10.0
 

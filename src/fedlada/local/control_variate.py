@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedlada.local.transform import LocalTransform
-from fedlada.state import Round, Run, Step, Vectors
+from fedlada.state import ClientRound, Round, Step, Vectors
 from fedlada.validation import not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariate(LocalTransform):
     """update + correction * (c - c_i), where c_i is the client's mean step of its last round and c their mean."""
+
+    elementwise: ClassVar[bool] = True
 
     correction: float = 1.0
     """Weight of the correction (1 in SCAFFOLD; the paper scales it in one of its tables)."""
@@ -31,9 +34,9 @@ class ControlVariate(LocalTransform):
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         return update + self.correction * (step.shared["control"] - step.kept["control"]), local
 
-    def finish(self, local: Vectors, run: Run, step: Step) -> tuple[Vectors, Vectors]:
+    def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
         own = step.kept["control"]
-        mean_step = run.delta / (run.num_steps * run.lr)
+        mean_step = done.delta / (done.num_steps * done.lr)
         # Taking out the scaled correction leaves the mean raw gradient; the usual formula would let the scale cancel.
         control = mean_step - self.correction * (step.shared["control"] - own)
         return {"control_change": control - own}, {"control": control}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ class TowardGlobalDirection(LocalTransform):
 
     Behind AMSGrad this is FedLADA's amendment; on the bare gradient it is FedCM's client momentum.
     """
+
+    elementwise: ClassVar[bool] = True
 
     alpha: float = 0.1
     """Weight of the client's own update."""

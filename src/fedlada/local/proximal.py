@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from fedlada.validation import not_negative
 @dataclass(frozen=True, kw_only=True)
 class Proximal(LocalTransform):
     """update + mu * (x - x^t): the gradient of (mu / 2) ||x - x^t||^2 added."""
+
+    elementwise: ClassVar[bool] = True
 
     mu: float = 0.1
     """Strength of the pull towards what the server sent."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedlada.state import Round, Run, Step, Vectors
+from fedlada.state import ClientRound, GradientAt, Round, Step, Vectors
 
 UNSAID_AT_DEFAULT: dict[str, bool] = {"unsaid at default": True}
 """Metadata of a field that came when runs were stored already: these are the same runs as those with its default."""
@@ -25,6 +25,12 @@ class LocalTransform(ABC):
 
     positive: ClassVar[frozenset[str]] = frozenset()
     """Names of those of its vectors that hold positive numbers alone, which no message may round to zero."""
+    elementwise: ClassVar[bool] = False
+    """Declares that the order of the parameters does not matter: each is treated alike, norms aside.
+
+    Without the declaration an engine finds out by a trial on the whole model."""
+    draws_random_numbers: ClassVar[bool] = False
+    """Declares that it draws random numbers: each client then draws its own, one after another."""
 
     def init_shared(self, params: Tensor) -> Vectors:
         """Vectors `[P]` that the server holds for this transform and broadcasts in each round."""
@@ -34,15 +40,22 @@ class LocalTransform(ABC):
         """Vectors `[P]` that each client keeps to itself between rounds."""
         return {}
 
-    def begin(self, shared: Vectors, like: Tensor) -> Vectors:
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
         """The state of one client's round, each tensor shaped like `like` (or `[..., 1]`)."""
         return {}
+
+    def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
+        """Where this step's gradient is taken, by default where it would be anyway; also returns the new local state.
+
+        Sharpness-aware transforms move the point. The hooks of a chain are called in its order, before any `apply`.
+        """
+        return point, local
 
     @abstractmethod
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         """Transform one update; also returns the new local state."""
 
-    def finish(self, local: Vectors, run: Run, step: Step) -> tuple[Vectors, Vectors]:
+    def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
         """What to upload besides the delta, and the client's new private memory."""
         return {}, step.kept
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from fedlada.validation import not_negative
 @dataclass(frozen=True, kw_only=True)
 class WeightDecay(LocalTransform):
     """update + strength * x: before an adaptive optimizer this is L2, behind it it is decoupled decay (AdamW)."""
+
+    elementwise: ClassVar[bool] = True
 
     strength: float = 1e-3
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedlada.method import FederatedMethod, average
+from fedlada.method import FederatedMethod
 from fedlada.recipes import fedavg, fedlada, scaffold
 from fedlada.report.chart import Chart, Series
 from fedlada.state import Kept, Server
@@ -53,14 +54,18 @@ def _round(
         local = method.begin(server.broadcast, memory, lr=lr)
         path = [local.params]
         for _ in range(NUM_STEPS):
-            local = method.step(local, CURVATURES[client] * (local.params - OPTIMA[client]))
+            local = method.step(local, partial(_gradient, client))
             path.append(local.params)
         upload, memory = method.finish(local, NUM_STEPS)
         uploads.append(upload)
         memories.append(memory)
         paths.append(path)
-    server = method.aggregate(server, average(uploads), lr=lr, num_steps=NUM_STEPS, participation=1.0)
+    server = method.aggregate(server, method.combine(uploads), lr=lr, num_steps=NUM_STEPS, participation=1.0)
     return server, memories, paths
+
+
+def _gradient(client: int, point: Tensor) -> Tensor:
+    return CURVATURES[client] * (point - OPTIMA[client])
 
 
 def _optimum() -> Tensor:

@@ -80,12 +80,15 @@ def play(method: FederatedMethod, server: Server) -> Played:
     local = method.begin(broadcast, method.init_kept(broadcast.params), lr=LOCAL_RATE)
     path = [local.params]
     for _ in range(NUM_STEPS):
-        local = method.step(local, gradients(local.params))
+        local = method.step(local, gradients)
         path.append(local.params)
     uploads, _ = method.finish(local, NUM_STEPS)
     mean = map_tensors(lambda vector: vector.mean(0), uploads)
-    after = method.aggregate(server, mean, lr=LOCAL_RATE, num_steps=NUM_STEPS, participation=1.0)
-    return Played(torch.stack(path), mean, after)
+    return Played(torch.stack(path), mean, _aggregate(method, server, mean))
+
+
+def _aggregate(method: FederatedMethod, server: Server, mean: Upload) -> Server:
+    return method.aggregate(server, mean, lr=LOCAL_RATE, num_steps=NUM_STEPS, participation=1.0)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def fork(alpha: float, shared_rounds: int = SHARED_ROUNDS) -> Fork:
     for _ in range(shared_rounds):
         shared = play(plain, server)
         # Adam's moments see the same deltas; its own step is not taken.
-        _, moments = _adam(alpha, ADAM_RATE).server.step(server.params, shared.mean.delta, moments)
+        moments = _aggregate(_adam(alpha, ADAM_RATE), replace(server, optimizer=moments), shared.mean).optimizer
         server = shared.after
     start = replace(server, optimizer=moments)
     length = _norm(play(plain, start).after.params - start.params)

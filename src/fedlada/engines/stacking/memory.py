@@ -40,7 +40,7 @@ def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype
     tried = method.rehearsal
     states = sum(len(one) for one in (*tried.local.states, *tried.local.kept))
     # Parameters and states stay; begin and finish hold a second set of states or uploads for a moment.
-    vectors = 1 + 2 * states + len(list(named_tensors(tried.upload)))
+    vectors = 1 + 2 * states + len(list(named_tensors(tried.upload))) + 2 * method.looks_ahead
     width = torch.empty(0, dtype=compute).element_size()
     return like.numel() * (vectors * like.element_size() + 2 * width)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from fedlada.engines.stacking.memory import Memories
 from fedlada.engines.stacking.networks import Network
 from fedlada.method import FederatedMethod
 from fedlada.plan import Assignment
-from fedlada.state import Broadcast, Kept, Local, Upload, map_tensors, named_tensors
-from fedlada.validation import is_users_own
+from fedlada.state import Broadcast, Kept, Local, PerTransform, Upload, map_tensors, named_tensors
+from fedlada.trial import shares_memory
 
 
 class Stack:
@@ -45,8 +46,10 @@ class Stack:
         rows = network.layout.rows
         self.grads = rows(places, like, compute)
         self.params = rows(places, like)
-        # In full precision the model reads the parameters themselves, else a copy that each step refreshes.
-        self.weights = self.params if compute == like.dtype else rows(places, like, compute)
+        # In full precision the model reads the parameters themselves, else a copy that each step refreshes; where the
+        # method looks ahead, the copy is moved to where it looks.
+        reads_params = compute == like.dtype and not method.looks_ahead
+        self.weights = self.params if reads_params else rows(places, like, compute)
         self.lr = torch.zeros((), device=like.device, dtype=like.dtype)
         self.local: Local | None = None
         self.step_number = torch.zeros(1, device=like.device, dtype=torch.int64)
@@ -54,10 +57,9 @@ class Stack:
         self.rows: Tensor | None = None
         self.uses_graphs = like.is_cuda and isinstance(samples, ArraySamples)
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
-        self.update = method_update(self.method)
-        # The compiler drops a copy that a user's state may need: such a method is updated operation by operation.
-        states = self.method.rehearsal.local.states
-        if compiles and not any(is_users_own(part) and state for part, state in zip(method.local, states, strict=True)):
+        needs_copies = shares_memory(self.method)
+        self.update = method_update(self.method, needs_copies=needs_copies)
+        if compiles and not needs_copies:  # the compiler would drop such a copy
             self.update = compiled(self.update)
 
     def run(
@@ -160,11 +162,28 @@ class Stack:
         if x.is_floating_point():
             x = x.to(self.compute)
         active = self.step_number < self.num_steps
-        losses = self.network.backward(x, y, weights)
+        local, losses = self._looked(x, y, weights)
         self.losses += torch.where(active, losses.double(), torch.zeros_like(self.losses))
         assert self.local is not None
-        self.update(self.local, self.grads, self.weights, active[:, None] if masked else None)
+        self.update(self.local, local.states, self.grads, self.weights, active[:, None] if masked else None)
         self.step_number += 1
+
+    def _looked(self, x: Any, y: Tensor, weights: Tensor) -> tuple[Local, Tensor]:
+        """Leave in `grads` the gradients where the method looks; the states after the look, and the first losses."""
+        assert self.local is not None
+        if not self.method.looks_ahead:
+            return self.local, self.network.backward(x, y, weights)
+        losses: list[Tensor] = []
+
+        def gradient_at(point: Tensor) -> Tensor:
+            self.weights.copy_(point)
+            losses.append(self.network.backward(x, y, weights))
+            return self.grads.to(self.params.dtype, copy=True)  # the next gradient is written in the same place
+
+        point, local = self.method.look(self.local, gradient_at)
+        self.weights.copy_(point)
+        losses.append(self.network.backward(x, y, weights))
+        return local, losses[0]
 
     def finish(self) -> tuple[Upload, Kept]:
         """What the clients give back, stacked, in the engine's order of the parameters."""
@@ -173,25 +192,26 @@ class Stack:
         return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
 
 
-Update = Callable[[Local, Tensor, Tensor, Tensor | None], None]
+Update = Callable[[Local, PerTransform, Tensor, Tensor, Tensor | None], None]
 
 
-def method_update(method: FederatedMethod) -> Update:
-    """The method's step on all clients at once, written back into their buffers: compiled, one pass over memory."""
-    of_users = [is_users_own(part) for part in method.local]
+def method_update(method: FederatedMethod, *, needs_copies: bool = False) -> Update:
+    """The method's move on all clients at once, written back into their buffers: compiled, one pass over memory.
 
-    def update(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
-        new = method.step(local, grads.to(local.params.dtype))
-        pairs = [(local.params, new.params, False)]
-        for own, old, fresh in zip(of_users, local.states, new.states, strict=True):
-            pairs += [(old[name], fresh[name], own) for name in old]
-        # A state may be another's old value or the old parameters themselves, in a user's transform also a view of
-        # them: such is copied before it is overwritten.
-        kept = [own or any(value is other for other, _, _ in pairs) for _, value, own in pairs]
+    It takes the states after the look. With `needs_copies` a new state may be a view of an old one or of the
+    parameters, and is copied before those are overwritten.
+    """
+
+    def update(local: Local, states: PerTransform, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+        new = method.move(replace(local, states=states), grads.to(local.params.dtype))
+        pairs = [(local.params, new.params)]
+        for old, fresh in zip(local.states, new.states, strict=True):
+            pairs += [(old[name], fresh[name]) for name in old]
+        # Clients that have finished stay as they are.
         values = [
-            (place, (value.clone() if again else value) if active is None else torch.where(active, value, place))
-            for (place, value, _), again in zip(pairs, kept, strict=True)
-        ]  # those that have finished stay as they are
+            (place, (value.clone() if needs_copies else value) if active is None else torch.where(active, value, place))
+            for place, value in pairs
+        ]
         if weights is not local.params:
             weights.copy_(values[0][1])
         for place, value in values:
@@ -218,15 +238,15 @@ def compiled(update: Update) -> Update:
     fresh = types.FunctionType(code, update.__globals__, closure=update.__closure__)
     fast = torch.compile(fresh, fullgraph=True, dynamic=False, options=_sums_in_one_order())
 
-    def tried(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+    def tried(local: Local, states: PerTransform, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
         nonlocal fast
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the compiler's own affairs
-                fast(local, grads, weights, active)
+                fast(local, states, grads, weights, active)
         except TorchDynamoException as error:
             warnings.warn(f"the update could not be compiled and runs as it is: {error}", stacklevel=2)
             fast = update
-            update(local, grads, weights, active)
+            update(local, states, grads, weights, active)
 
     return tried

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -56,13 +57,17 @@ def rounds(
         broadcast = map_tensors(lambda vector: vector.unsqueeze(2).expand(-1, -1, cohort_size, -1), server.broadcast)
         local = method.begin(broadcast, _of_cohort(kept, rows), lr=lr[..., None])
         for step in range(num_steps):
-            local = method.step(local, problem.client_gradient(local.params, shifts, tilts) + noise[step])
+            local = method.step(local, partial(_noisy_gradient, problem, shifts, tilts, noise[step]))
         uploads, new_kept = method.finish(local, num_steps)
         before, mean = server, map_tensors(lambda vector: vector.mean(2), uploads)
         share = cohort_size / problem.num_clients
         server = method.aggregate(before, mean, lr=lr, num_steps=num_steps, participation=share)
         kept = _with_cohort(kept, rows, new_kept)
         yield Visit(before, local.params, server)
+
+
+def _noisy_gradient(problem: Problem, shifts: Tensor, tilts: Tensor, noise: Tensor, point: Tensor) -> Tensor:
+    return problem.client_gradient(point, shifts, tilts) + noise
 
 
 class _Draws:
