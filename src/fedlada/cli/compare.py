@@ -165,6 +165,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
 
 def _command(methods: list[str], seeds: list[int], flags: dict[str, Any]) -> str:
     """The comparison as one would type it again."""
+    flags = {**flags, "trust": flags["trust"] or None}  # it has no --no-...
     given = {name: value for name, value in flags.items() if value is not None}
     return command_line("compare", {"methods": methods, "seeds": seeds, **given}.items())
 
