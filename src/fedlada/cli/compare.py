@@ -133,10 +133,11 @@ def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[s
 
 
 def _refuse_another(place: Path, experiment: Experiment) -> None:
-    """A folder that holds a run of other settings."""
+    """A folder that holds a run of other settings, or damaged metrics."""
     refuse_other_than_experiment(place)
     stored = Experiment.from_json(read_config(place))
     refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))
+    read_rows(place / "metrics.jsonl")
 
 
 def _place(folder: Path, rival: str, seed: int) -> Path:

@@ -178,7 +178,7 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "test_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": history.best(),
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
-        "seconds": sum(row["seconds"] for row in history),
+        "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
     if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at
