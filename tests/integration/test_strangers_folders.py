@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import fedlada
+from command_line import fedlada as start_fedlada
 from command_line import rows
 from fedlada.experiment import Experiment
 from fedlada.models import mlp
@@ -200,3 +201,11 @@ def test_the_librarys_own_factories_are_built_in():
     assert set(OWN_FACTORIES) == set(SMOKE.lenet_models.values())
     assert all(map(is_built_in, ["mlp", *OWN_FACTORIES]))
     assert not any(map(is_built_in, ["fedlada.cli:main", "fedlada.paper.small_lenet:nn", "os:system"]))
+
+
+def test_a_module_that_lies_beside_a_folder_stands_for_none_of_ours(tmp_path):
+    """`python -m` would look for every import in the working directory first."""
+    for name in ("click", "sklearn", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    shown = start_fedlada("data", "show", "digits", cwd=tmp_path, PYTHONSAFEPATH="")
+    assert "1497" in shown.stdout
