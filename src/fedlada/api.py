@@ -18,6 +18,7 @@ from fedlada.data.partition import IID, Given, Partition
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.stacking.precision import PRECISIONS
+from fedlada.engines.threads import cpu_threads
 from fedlada.evaluation import Loss, Metric
 from fedlada.flat import trainable
 from fedlada.history import Result
@@ -74,6 +75,7 @@ def simulate(
     ordered: bool = False,
     messages: str = "float32",
     device: str | torch.device = "auto",
+    threads: int = 1,
     dtype: torch.dtype | None = None,
 ) -> Result:
     """Train `model` on `train` over simulated clients and give back the final model and the history.
@@ -121,6 +123,8 @@ def simulate(
         messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         device: "auto" takes a GPU where there is one.
+        threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
+            the machine; large models on an idle CPU gain from more.
         dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
     """
     one_of("engine", engine, ENGINES)
@@ -175,6 +179,7 @@ def simulate(
         train=train_samples,
         eval_train_every=eval_train_every,
         messages=messages,
+        threads=threads,
     )
     observers = [as_observer(callback) for callback in callbacks]
     if stop_at_accuracy is not None or stop_after_seconds is not None:
@@ -268,7 +273,8 @@ def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Modu
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if isinstance(model, nn.Module):
         return model
-    with torch.random.fork_rng(devices=[]):
+    # One thread: some initializers (orthogonal_) are sums, whose last bits depend on the number of threads.
+    with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
         torch.manual_seed(torch_seed(seed, "first weights"))
         try:
             made = model()

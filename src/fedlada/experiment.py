@@ -19,6 +19,7 @@ from fedlada.data.partition import IID, ByKey, Dirichlet, Partition, Pathologica
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
 from fedlada.engines.choice import ENGINES
 from fedlada.engines.stacking.precision import PRECISIONS
+from fedlada.engines.threads import check_threads
 from fedlada.history import Result
 from fedlada.messages.spec import in_full
 from fedlada.method import FederatedMethod
@@ -85,6 +86,7 @@ class Experiment:
     stop_at_target: bool = _flag(False, "end the run when the target is reached")
     seed: int = _flag(0, "fixes everything that is random")
     device: str = _flag("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
+    threads: int = _flag(1, "CPU threads of the run; their number decides the last bits, so the machine never does")
     engine: str = _flag("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
     precision: str = _flag("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
     ordered: bool = _flag(
@@ -107,6 +109,7 @@ class Experiment:
             raise ValueError(f"{self.method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
         count("rounds", self.rounds)
         count("warmup", self.warmup, least=0)
+        check_threads(self.threads)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation}")
         if self.num_clients is not None:
@@ -238,6 +241,7 @@ class Experiment:
             messages=full.messages,
             seed=full.seed,
             device=full.device,
+            threads=full.threads,
             dtype=DTYPES[full.dtype],
         )
 

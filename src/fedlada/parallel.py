@@ -73,19 +73,21 @@ def run_jobs(
     """
     on_gpu = torch.cuda.is_available() and any(job.config["device"] != "cpu" for job in jobs)
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(len(jobs), num_processes or (1 if on_gpu else num_cores))
-    num_threads = max(1, num_cores // workers)
+    threads = max((job.config["threads"] for job in jobs), default=1)  # each run sets its own again
+    workers = min(len(jobs), num_processes or (1 if on_gpu else max(1, num_cores // threads)))
+    if on_gpu:
+        threads = max(1, num_cores // workers)
     display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
     way = go_on or f"the same command with --out {jobs[0].folder.parent} goes on"
     try:
         if workers == 1:  # a second process would do nothing but start
-            return _run_here(jobs, display, deadline, num_threads, way)
-        return _run_in_processes(jobs, display, deadline, workers, num_threads, way)
+            return _run_here(jobs, display, deadline, way)
+        return _run_in_processes(jobs, display, deadline, workers, threads, way)
     finally:
         display.close()
 
 
-def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, num_threads: int, way: str) -> list[str]:
+def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, way: str) -> list[str]:
     channel = _Channel(_Direct(display), threading.Event(), deadline)
 
     def interrupt(*_: object) -> None:
@@ -94,31 +96,26 @@ def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, num
         channel.stop.set()
         print(f"\nfedlada: saving the run; {way}", file=sys.stderr)
 
-    num_before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(num_threads)
-        with when_asked_to_end(interrupt):
-            failures = [_work(number, job, channel) for number, job in enumerate(jobs)]
-    finally:
-        torch.set_num_threads(num_before)
+    with when_asked_to_end(interrupt):
+        failures = [_work(number, job, channel) for number, job in enumerate(jobs)]
     if channel.stop.is_set():
         raise KeyboardInterrupt
     return failures
 
 
 def _run_in_processes(
-    jobs: Sequence[Job], display: Display, deadline: float | None, workers: int, num_threads: int, way: str
+    jobs: Sequence[Job], display: Display, deadline: float | None, workers: int, threads: int, way: str
 ) -> list[str]:
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and hang
     news: Any = context.Queue()
     stop = context.Event()
     with (
-        _environment("OMP_NUM_THREADS", str(num_threads)),
+        _environment("OMP_NUM_THREADS", str(threads)),
         ProcessPoolExecutor(
             workers,
             mp_context=context,
             initializer=_start_worker,
-            initargs=(_Channel(news, stop, deadline), num_threads),
+            initargs=(_Channel(news, stop, deadline),),
         ) as pool,
         when_asked_to_end(signal.default_int_handler),
     ):
@@ -197,11 +194,10 @@ class _Direct:
 _channel: _Channel | None = None
 
 
-def _start_worker(channel: _Channel, num_threads: int) -> None:
+def _start_worker(channel: _Channel) -> None:
     global _channel
     _channel = channel
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(num_threads)
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 

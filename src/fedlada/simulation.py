@@ -14,6 +14,7 @@ from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
 from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
+from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.evaluation import Metric
 from fedlada.history import History, Result, Row
 from fedlada.messages.exchange import Exchange
@@ -45,10 +46,12 @@ class Simulation:
         train: Samples | None = None,
         eval_train_every: int | None = None,
         messages: str = "float32",
+        threads: int = 1,
     ) -> None:
         count("eval_every", eval_every)
         if eval_train_every is not None:
             count("eval_train_every", eval_train_every)
+        self.threads = check_threads(threads)
         self.engine = engine
         self.plan = plan
         self.exchange = Exchange(messages, engine.method, plan.seed)
@@ -87,6 +90,10 @@ class Simulation:
         add to a row is stored.
         """
         count("rounds", num_rounds)
+        with cpu_threads(self.engine.device, self.threads):
+            self._run(num_rounds, observers, folder)
+
+    def _run(self, num_rounds: int, observers: Sequence[Observer], folder: Observer | None) -> None:
         self.stopped, self.paused = "", False
         storing = [] if folder is None else [folder]
         started: list[Observer] = []

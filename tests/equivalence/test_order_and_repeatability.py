@@ -92,16 +92,3 @@ def test_clients_may_run_in_any_order(name):
     for client, result in forwards.items():
         assert same_bits(result.upload, backwards[client].upload)
         assert result.train_loss == backwards[client].train_loss
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_threads_do_not_matter_below_the_size_at_which_torch_uses_them(name):
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        one = run(name)
-        torch.set_num_threads(2)
-        two = run(name)
-    finally:
-        torch.set_num_threads(threads)
-    assert same_bits(one.server, two.server)

@@ -46,6 +46,16 @@ def smoke(tmp_path_factory):
     return store, {name: [next(outcomes) for _ in own] for name, own in requests.items()}
 
 
+def test_a_run_of_a_table_is_that_of_run_to_the_bit(smoke, tmp_path):
+    store, outcomes = smoke
+    made = store.path(outcomes["T6"][0].request)
+    num_rounds = len(rows(made))
+    fedlada("run", "--config", made / "config.json", "--rounds", num_rounds, "--out", tmp_path, "--quiet")
+    names = ("train_loss", "drift", "clients")
+    alone, of_table = ([[row[name] for name in names] for row in rows(one)] for one in (tmp_path, made))
+    assert alone == of_table
+
+
 PAPER_CELLS = {
     "T1": ["977", "913", "740", "1429", "2554", "575", "765", "∞", "1177", "1211", "598"],
     "T2": ["34.5", "41.1", "38.8", "35.0", "34.1", "41.9"],

@@ -17,6 +17,7 @@ from fedlada.cli.flags import NearestChoice, model_flag, trust_flag
 from fedlada.cli.output import print_table
 from fedlada.data.samples import Samples, as_samples
 from fedlada.data.sources import DATASETS, Source
+from fedlada.engines.threads import cpu_threads
 from fedlada.evaluation import evaluate as measure
 from fedlada.evaluation import predictions
 from fedlada.experiment import DTYPES, Experiment
@@ -53,30 +54,37 @@ def evaluate(
     place = resolve_device(device)
     as_stored = stored_experiment(folder, read_config(folder), model=model, trust=trust)
     trained, experiment = _experiments(as_stored, dataset, data_dir)
+    with cpu_threads(place, trained.threads):
+        report = _measured(folder, trained, experiment, place, best=best)
+    print(json.dumps(report)) if as_json else _print(report)
+
+
+def _measured(
+    folder: Path, trained: Experiment, experiment: Experiment, place: torch.device, *, best: bool
+) -> dict[str, Any]:
     own = trained.load_data()
     stored = open_run(folder, trained.build_model(own))
     source = own if experiment is trained else experiment.load_data()
     dtype = DTYPES[experiment.dtype]
     found, round = stored.best() if best else (stored.model, stored.round)
-    network = found.to(place, dtype)
+    model = found.to(place, dtype)
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))
-    _check_fit(network, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
+    _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     labels, test_labels = train.labels(), test.labels()
-    hits = predictions(network, test) == test_labels
-    own_hits = predictions(network, train) == labels
+    hits = predictions(model, test) == test_labels
+    own_hits = predictions(model, train) == labels
     clients = experiment.build_partition(source).assign(labels, experiment.seed)
     by_client = {client: float(own_hits[own].mean()) for client, own in enumerate(clients) if len(own)}
     worst = min(by_client, key=lambda client: by_client[client])
-    report = {
+    return {
         "folder": str(folder),
         "rounds": round,
-        "test": measure(network, test, torch.nn.functional.cross_entropy),
-        "train": measure(network, train, torch.nn.functional.cross_entropy),
+        "test": measure(model, test, torch.nn.functional.cross_entropy),
+        "train": measure(model, train, torch.nn.functional.cross_entropy),
         "per_class": {str(label): float(hits[test_labels == label].mean()) for label in np.unique(test_labels)},
         "per_client": {str(client): accuracy for client, accuracy in by_client.items()},
         "worst_client": {"client": worst, "accuracy": by_client[worst], "samples": len(clients[worst])},
     }
-    print(json.dumps(report)) if as_json else _print(report)
 
 
 def _experiments(stored: Experiment, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:

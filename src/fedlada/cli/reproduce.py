@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
 from fedlada.campaign.request import Outcome, Request
 from fedlada.campaign.run import Budget, Work, carry_out
@@ -16,6 +17,7 @@ from fedlada.campaign.store import RunStore
 from fedlada.campaign.write import announce, write_folder
 from fedlada.cli.campaign import campaign_flags, print_tables, read_data, say_and_end, still_open, take_over, work_of
 from fedlada.cli.flags import NearestChoice, Words
+from fedlada.engines.threads import cpu_threads
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.published import DATASETS, NAMES
@@ -197,7 +199,8 @@ def _write_all(
     for name in targets:
         own = [left.pop(0) for _ in requests[name]]
         place = folder / name if several else folder
-        found = TARGETS[name].show(replace(settings[name], folder=place), group(own))
+        with cpu_threads(torch.device("cpu"), 1):  # F8 and theory compute here
+            found = TARGETS[name].show(replace(settings[name], folder=place), group(own))
         hyper = hyper_parameter_table(TARGETS[name], settings[name], own)
         if own and settings[name].messages != "float32":
             found = found.with_note(f"Messages in {settings[name].messages}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import nn
 from fedlada.api import Model, resolve_device, resolve_method, resolve_model
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.sequential import SequentialEngine
+from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.evaluation import Loss
 from fedlada.flat import trainable, untrained_digest
 from fedlada.flower import wire
@@ -120,7 +122,8 @@ class _Node:
         """One round's local work; what cannot be done is refused with its reason, and nothing has changed."""
         task = wire.read_header(message, wire.Task)
         try:
-            return self._train(task, message, context)
+            with self._threads(task):
+                return self._train(task, message, context)
         except (ValueError, OSError, MessageError) as error:
             return self._refusal(task, error)
 
@@ -128,15 +131,20 @@ class _Node:
         """Loss and accuracy of the server's parameters on this node's samples."""
         task = wire.read_header(message, wire.Task)
         try:
-            engine = self._engine(self.load_test, context, task.seed)
-            params = wire.unpack(wire.vectors_of(message), Broadcast(engine.initial_params(), ())).params
-            measured = engine.evaluate(params, engine.samples, {})
+            with self._threads(task):
+                engine = self._engine(self.load_test, context, task.seed)
+                params = wire.unpack(wire.vectors_of(message), Broadcast(engine.initial_params(), ())).params
+                measured = engine.evaluate(params, engine.samples, {})
         except (ValueError, OSError) as error:
             return self._refusal(task, error)
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client),
             metrics={"num-examples": len(engine.samples), **measured},
         )
+
+    def _threads(self, task: wire.Task) -> AbstractContextManager[None]:
+        """The server's number of threads, on which the bits depend."""
+        return cpu_threads(resolve_device(self.device), check_threads(task.threads))
 
     def _refusal(self, task: wire.Task, error: Exception) -> RecordDict:
         status = "diverged" if isinstance(error, Diverged) else "refused"

@@ -46,6 +46,7 @@ class Settings:
     attempt: str
     seed: int
     work: LocalWork
+    threads: int
     answer: str
     """"delta", or "params" where a wrapper of Flower's looks at the answers."""
 
@@ -227,6 +228,7 @@ class GridEngine(Engine):
             memory="" if memory is None else memory.text,
             needed_memories=",".join(sorted(needed)),
             messages=self.coding.exchange.messages.text,
+            threads=self.settings.threads,
             answer=self.settings.answer,
         )
 

@@ -28,6 +28,7 @@ from fedlada.api import (
 from fedlada.cohorts import Cohorts, FixedSize
 from fedlada.data.batches import LocalWork
 from fedlada.data.samples import as_samples
+from fedlada.engines.threads import check_threads
 from fedlada.evaluation import Loss, Metric
 from fedlada.flat import trainable, untrained_digest
 from fedlada.flower import wire
@@ -54,8 +55,8 @@ class MethodStrategy(Strategy):
 
     Args:
         model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
-            metrics, eval_every, messages, seed, device, dtype: as in `fedlada.simulate`; `device` is where the server
-            evaluates.
+            metrics, eval_every, messages, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is where the
+            server evaluates, `threads` holds for the server and for every node.
         num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
         replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
@@ -85,6 +86,7 @@ class MethodStrategy(Strategy):
         messages: str = "float32",
         seed: int = 0,
         device: str | torch.device = "auto",
+        threads: int = 1,
         dtype: torch.dtype | None = None,
     ) -> None:
         if local_epochs is not None and local_steps is not None:
@@ -106,7 +108,7 @@ class MethodStrategy(Strategy):
         self.replies = replies or Replies()
         self.loss, self.metrics = loss, metrics
         self.eval_every, self.eval_clients_every = eval_every, eval_clients_every
-        self.device, self.dtype = resolve_device(device), dtype
+        self.device, self.threads, self.dtype = resolve_device(device), check_threads(threads), dtype
         numbers = dtype or next(iter(trainable(self.model).values())).dtype
         self.test = None if test is None else as_samples(test, self.device, numbers)
         self.engine: GridEngine | None = None
@@ -231,7 +233,14 @@ class MethodStrategy(Strategy):
             self.model,
             self.method,
             self.loss,
-            settings=Settings(run=name, attempt=new_attempt(), seed=self.seed, work=self.work, answer=answer),
+            settings=Settings(
+                run=name,
+                attempt=new_attempt(),
+                seed=self.seed,
+                work=self.work,
+                threads=self.threads,
+                answer=answer,
+            ),
             replies=self.replies,
             device=self.device,
             dtype=self.dtype,
@@ -254,7 +263,13 @@ class MethodStrategy(Strategy):
             replies=self.replies,
         )
         simulation = Simulation(
-            engine, rounds, self.test, metrics=self.metrics, eval_every=self.eval_every, messages=self.messages
+            engine,
+            rounds,
+            self.test,
+            metrics=self.metrics,
+            eval_every=self.eval_every,
+            messages=self.messages,
+            threads=self.threads,
         )
         engine.connect(grid, nodes, around or self, lambda: simulation.history)
         self.engine = engine
@@ -278,6 +293,7 @@ class MethodStrategy(Strategy):
             "answer": engine.settings.answer,
             "messages": self.messages,
             "seed": self.seed,
+            "threads": self.threads,
             "eval_every": self.eval_every,
             "eval_clients_every": self.eval_clients_every,
             "rounds": rounds,

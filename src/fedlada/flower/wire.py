@@ -22,7 +22,7 @@ from fedlada.method import FederatedMethod
 from fedlada.runs.parts import describe_part
 from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 
-FORMAT = 2
+FORMAT = 3
 """Raised when an older version could no longer read what is sent."""
 VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
 
@@ -106,6 +106,8 @@ class Task:
     """All versions that this server, or one resumed from its checkpoints, would name, with commas between."""
     messages: str = "float32"
     """The codes in which vectors travel, both ways."""
+    threads: int = 1
+    """CPU threads to compute with: their number decides the last bits."""
     answer: str = "delta"
     """What to send back: the upload, or ("params") the parameters that it leads to, as Flower's wrappers expect."""
 

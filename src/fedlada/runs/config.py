@@ -122,6 +122,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "weights": plan.weights,
         "unreliable": words_of(plan.unreliable),
         "eval_every": simulation.eval_every,
+        "threads": simulation.threads,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         **_describe_untrained(simulation),
     }
