@@ -134,6 +134,8 @@ if __name__ == "__main__":
     if given.measure:
         measure(given.measure, given.data_dir)
     else:
+        if given.out is not None:
+            given.out.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
         text = report(given.data_dir)
         print(text)
         if given.out:

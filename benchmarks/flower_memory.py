@@ -156,6 +156,8 @@ def main() -> None:
     if arguments.one_process:
         print(json.dumps(in_process(arguments.one_process)))
         return
+    if arguments.out is not None:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     inside = []
     for number in map(
         int, arguments.inside.split(",")

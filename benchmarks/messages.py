@@ -184,6 +184,7 @@ def main() -> None:
     parser.add_argument("--of", default="final", help="table: which stage")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     files = [given.out, *(Path(one) for one in given.known.split(",") if one)]
     runs: list[Run] = json.loads(given.out.read_text()) if given.out.exists() else []
     known = [run for file in files if file.exists() for run in json.loads(file.read_text())]

@@ -116,6 +116,8 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
+    if arguments.out is not None:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     tasks = [
         (method, dict(zip(grid, values, strict=True)))
         for method in arguments.methods.split(",")

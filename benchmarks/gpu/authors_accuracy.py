@@ -165,6 +165,8 @@ def main() -> None:
             parser.error(f"--simulator must be the folder of FL-Simulator, with its train.py, got {given.simulator}")
         given.simulator = given.simulator.resolve()
 
+    if given.out is not None:
+        given.out.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     source = load_dataset(given.dataset, given.data_dir, augment="authors")
     rows = divide(source, given.num_clients, given.images_per_client)
     result = {

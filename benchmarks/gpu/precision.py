@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--out", type=Path, default=Path("precision.json"))
     given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     source = load_dataset("cifar100", given.data_dir, augment="authors")
     rows = []
     for seed in map(int, given.seeds.split(",")):

@@ -240,6 +240,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--only", default=",".join(PARTS))
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)  # before anything is measured
     name = torch.cuda.get_device_name()
     result = {"gpu": name, "torch": torch.__version__, "python": platform.python_version(), "date": str(date.today())}
     for part in given.only.split(","):

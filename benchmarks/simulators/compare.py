@@ -138,6 +138,8 @@ def _seconds(run: Result) -> float:
 def main() -> None:
     """Run the comparison and print its table."""
     args = parse_arguments()
+    if args.output is not None:
+        args.output.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     results = run_all(args)
     if args.output is not None:
         args.output.write_text(json.dumps(results, indent=2) + "\n")

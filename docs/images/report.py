@@ -22,4 +22,4 @@ with sync_playwright() as driver:
     )
     browser.close()
 # A few colours are all there are: a palette makes the file small.
-Image.open(picture).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(picture, optimize=True)
+Image.open(picture, formats=["PNG"]).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(picture, optimize=True)

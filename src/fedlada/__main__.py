@@ -1,5 +1,6 @@
 """`python -m fedlada`, and the `fedlada` command."""
 
+import os
 import sys
 
 
@@ -14,4 +15,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # `python -m` looks for every import in the working directory first, where a stranger's files may lie.
+    if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(__file__)) and not sys.flags.safe_path:
+        del sys.path[0]
     main()

@@ -210,14 +210,14 @@ def _folder(out: str | Path | RunFolder | None, checkpoint_every: int) -> RunFol
     return out if isinstance(out, RunFolder) else RunFolder(out, checkpoint_every=checkpoint_every)
 
 
-def load_run(path: str | Path, model: Model | None = None) -> StoredRun:
+def load_run(path: str | Path, model: Model | None = None, *, trust: bool = False) -> StoredRun:
     """Open a run's folder: its configuration, history and model.
 
-    `model` is needed only for runs made from Python with a model of their own.
+    Give a `model` that is not built in, or `trust=True` to import the one that the folder names.
     """
     from fedlada.runs.load import open_run  # safetensors is not needed to simulate
 
-    return open_run(path, model)
+    return open_run(path, model, trust=trust)
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

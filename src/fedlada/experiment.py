@@ -23,7 +23,7 @@ from fedlada.engines.threads import check_threads
 from fedlada.history import Result
 from fedlada.messages.spec import in_full
 from fedlada.method import FederatedMethod
-from fedlada.models.factory import model_factory
+from fedlada.models.factory import check_model_name, model_factory
 from fedlada.observers import Callback
 from fedlada.presets import PLAIN, preset
 from fedlada.recipes import RECIPES, hyper_parameters, restored_hyper_parameters, stored_hyper_parameters
@@ -132,7 +132,7 @@ class Experiment:
         if full.partition != "natural":
             full.build_partition(None)
         if self.model is not None:
-            model_factory(self.model)
+            check_model_name(self.model)
 
     def resolved(self) -> Experiment:
         """The same run with nothing left to a default."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
+import zipfile
 import zlib
 
 import numpy as np
@@ -56,7 +59,8 @@ def test_floats_stay_as_they_are_and_one_table_is_split(tmp_path):
         ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, r"one whole number .* of float64"),
         ({"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])}, "y holds the label -1, and classes count from 0"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "one row"),
-        ({"x": np.array([object()]), "y": np.zeros(1, int)}, "is damaged or not an .npz file of plain arrays"),
+        ({"x": np.array([object()]), "y": np.zeros(1, int)}, "x holds Python objects, which are never loaded"),
+        ({"x": np.zeros((3, 2), np.longdouble), "y": np.zeros(3, int)}, r"x holds float128, .*: save it as float64"),
         (
             {**splits(np.zeros((4, 2)), np.zeros(4, int), 2), "x_test": np.zeros((2, 5))},
             r"x_train and x_test differ in shape",
@@ -79,6 +83,44 @@ def test_what_is_wrong_with_an_npz_is_named(tmp_path, arrays, sentence):
     np.savez(tmp_path / "data.npz", **arrays, allow_pickle=True)
     with pytest.raises(ValueError, match=sentence):
         load_npz(tmp_path / "data.npz")
+
+
+def test_the_other_byte_order_is_the_same_data(tmp_path):
+    x, y = RANDOM.standard_normal((60, 4)), np.arange(60) % 2
+    for name, order in (("big", ">"), ("little", "<")):
+        arrays = splits(x.astype(f"{order}f4"), y.astype(f"{order}i4"), 50)
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    big, little = (load_npz(tmp_path / f"{name}.npz") for name in ("big", "little"))
+    for ours, theirs in zip((*big[0], *big[1]), (*little[0], *little[1]), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.dtype.isnative
+        assert (ours == theirs).all()
+
+
+def npy(shape, kind="|u1"):
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": kind, "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedlada.data.limits.ALWAYS_READ", 10**7)
+    path = tmp_path / "data.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("x.npy", "w") as member:
+        member.write(npy((60, 2**20)))
+        for _ in range(60):
+            member.write(bytes(2**20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"data.npz promises 0.06 GB: at most 0.01 GB, or 50 times the file"):
+            load_npz(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", npy((2**50, 3)) + b"123")
+    with pytest.raises(ValueError, match=r"data.npz is damaged .*: x should hold 3377699720527872 bytes, got 3$"):
+        load_npz(path)
 
 
 def test_damaged_npz(tmp_path):

@@ -6,6 +6,8 @@ import gzip
 import os
 import pickle
 import struct
+import tracemalloc
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +80,42 @@ def test_idx_files_without_pixels_are_named(tmp_path, shape):
     write_idx(tmp_path / "t10k-labels-idx1-ubyte.gz", np.zeros(shape[0]))
     with pytest.raises(ValueError, match=r"t10k-images-idx3-ubyte.gz holds no images: its shape is"):
         load_idx(tmp_path, "test")
+
+
+@contextmanager
+def little_memory(most=2**24):
+    """Fails where more than so many bytes were held at a time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def idx_header(*shape):
+    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (idx_header(60, 28, 28) + bytes(2**26), r"should hold 47040 values, there are more"),
+        (idx_header(2**21, 28, 28) + bytes(2**20), r"promises 1\.64 GB: at most 1 GB, or 50 times the file's own size"),
+        (idx_header(*[2**32 - 1] * 3), r"promises 79228162458924\d+\.\d+ GB"),
+        (idx_header(*[1] * 65) + b"1", r"has 65 dimensions: images have 3, labels 1"),
+        (idx_header(*[1] * 255) + b"1", r"has 255 dimensions: images have 3, labels 1"),
+        (idx_header(), r"has 0 dimensions: images have 3, labels 1"),
+    ],
+    ids=["longer than said", "honest bomb", "absurd shape", "65 dimensions", "255 dimensions", "none"],
+)
+@pytest.mark.parametrize("suffix", [".gz", ""])
+def test_an_idx_file_that_would_fill_the_memory_is_refused(mnist, content, sentence, suffix):
+    path = mnist[0] / f"train-images-idx3-ubyte{suffix}"
+    (mnist[0] / "train-images-idx3-ubyte.gz").unlink()
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    with little_memory(), pytest.raises(ValueError, match=f"{path.name} .*{sentence}"):
+        load_idx(mnist[0], "train")
 
 
 def write_cifar(folder, name, *, protocol=2, **changes):

@@ -16,6 +16,7 @@ from PIL import Image
 
 from fedlada.data import load_dataset, load_image_folder, load_tiny_imagenet
 from fedlada.data.image_file import is_grey, read_image
+from fedlada.data.image_folder import SUFFIXES
 
 RANDOM = np.random.default_rng(0)
 
@@ -325,6 +326,64 @@ def test_whatever_pillow_raises_names_the_file(folder, name, content):
     with pytest.raises(ValueError, match=rf"{name} is (not an image that can be read|damaged)"):
         load_image_folder(root)
     assert not list((root / ".fedlada-cache").glob(".*"))
+
+
+POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 8 8
+%%EndComments
+showpage
+"""
+
+
+@pytest.mark.parametrize("name", ["drawing.png", "drawing.jpg"])
+def test_postscript_under_another_name_is_never_run(folder, name, tmp_path_factory, monkeypatch):
+    """Pillow hands it to Ghostscript where that is installed: here a program that says that it was called."""
+    root, _ = folder
+    programs = tmp_path_factory.mktemp("bin")
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {programs}/called\nexit 1\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # it remembers what it found
+    (root / "train" / "cat" / name).write_bytes(POSTSCRIPT)
+    with pytest.raises(ValueError, match=rf"{name} is not an image that can be read"):
+        load_image_folder(root)
+    assert not (programs / "called").exists()
+
+
+def test_every_documented_format_is_read_and_no_other(tmp_path):
+    image = Image.fromarray(RANDOM.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+    for suffix in SUFFIXES:
+        file = str(tmp_path / f"image{suffix}")
+        image.convert("L" if suffix == ".pgm" else "RGB").save(file)
+        assert read_image(file, (3, 8, 8)).shape == (3, 8, 8)
+    documents = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
+    assert all(f"`{suffix}`" in documents for suffix in SUFFIXES)
+    for format in ("ICO", "TGA", "PCX", "SGI"):
+        image.save(tmp_path / "other.png", format=format)
+        with pytest.raises(ValueError, match="is not an image that can be read"):
+            read_image(str(tmp_path / "other.png"), (3, 8, 8))
+
+
+def size_alone(width, height):
+    """A PNG file with a header and nothing behind it: whoever decodes it finds it damaged."""
+    return png((b"IHDR", width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])), (b"IDAT", b""))
+
+
+@pytest.mark.parametrize("size", [(1, 2_000_000), (1, 200_000), (2_000_000, 1)])
+def test_what_scaling_would_blow_up_is_refused_by_its_header(folder, size):
+    root, _ = folder
+    (root / "train" / "cat" / "thin.png").write_bytes(size_alone(*size))
+    said = rf"thin.png has {size[0]}x{size[1]} pixels and would have \d+x\d+ with image_size 64: at most 80,000,000"
+    with pytest.raises(ValueError, match=said):
+        load_image_folder(root, image_size=64)
+
+
+@pytest.mark.parametrize("size", [(10_000, 8_001), (10_000, 9_500), (20_000, 8_900)])
+def test_an_image_of_too_many_pixels_is_refused_by_its_header(folder, size):
+    root, _ = folder
+    (root / "train" / "cat" / "0.png").write_bytes(size_alone(*size))
+    with pytest.raises(ValueError, match=rf"0.png has {size[0]}x{size[1]} pixels: at most 80,000,000 are read"):
+        load_image_folder(root)
 
 
 def confined(script, folder, *arguments):

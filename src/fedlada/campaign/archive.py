@@ -83,7 +83,7 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
     found, taken = set(), set()
     with TemporaryDirectory() as place:
         for number, run in enumerate(archive.runs):
-            # Only a run that looks like a needed one is built: that imports its model, and reads its data.
+            # Only a run that looks like a needed one is built: that reads its data.
             alike = data_dirs.get(tuple(run.config[name] for name in ALIKE), ())
             for name, experiment in _by_digest(run, alike, path).items():
                 if name not in needed:

@@ -133,10 +133,11 @@ def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[s
 
 
 def _refuse_another(place: Path, experiment: Experiment) -> None:
-    """A folder that holds a run of other settings."""
+    """A folder that holds a run of other settings, or damaged metrics."""
     refuse_other_than_experiment(place)
     stored = Experiment.from_json(read_config(place))
     refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))
+    read_rows(place / "metrics.jsonl")
 
 
 def _place(folder: Path, rival: str, seed: int) -> Path:
@@ -165,6 +166,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
 
 def _command(methods: list[str], seeds: list[int], flags: dict[str, Any]) -> str:
     """The comparison as one would type it again."""
+    flags = {**flags, "trust": flags["trust"] or None}  # it has no --no-...
     given = {name: value for name, value in flags.items() if value is not None}
     return command_line("compare", {"methods": methods, "seeds": seeds, **given}.items())
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedlada.api import resolve_device
-from fedlada.cli.flags import NearestChoice
+from fedlada.cli.flags import NearestChoice, model_flag, trust_flag
 from fedlada.cli.output import print_table
 from fedlada.data.samples import Samples, as_samples
 from fedlada.data.sources import DATASETS, Source
@@ -31,8 +31,19 @@ from fedlada.runs.load import open_run, stored_experiment
 @click.option("--device", default="auto", show_default=True, help="Where to compute.")
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Other data than the run was trained on.")
 @click.option("--data-dir", help="Where the data lie: those of --dataset, or the run's own if no longer there.")
+@model_flag
+@trust_flag
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_dir: str | None, as_json: bool) -> None:
+def evaluate(
+    folder: Path,
+    best: bool,
+    device: str,
+    dataset: str | None,
+    data_dir: str | None,
+    model: str | None,
+    trust: bool,
+    as_json: bool,
+) -> None:
     """Measure a stored run's model: test set, each class, each client's own data.
 
     \b
@@ -41,7 +52,8 @@ def evaluate(folder: Path, best: bool, device: str, dataset: str | None, data_di
       fedlada evaluate runs/first
     """
     place = resolve_device(device)
-    trained, experiment = _experiments(folder, dataset, data_dir)
+    as_stored = stored_experiment(folder, read_config(folder), model=model, trust=trust)
+    trained, experiment = _experiments(as_stored, dataset, data_dir)
     with cpu_threads(place, trained.threads):
         report = _measured(folder, trained, experiment, place, best=best)
     print(json.dumps(report)) if as_json else _print(report)
@@ -51,7 +63,7 @@ def _measured(
     folder: Path, trained: Experiment, experiment: Experiment, place: torch.device, *, best: bool
 ) -> dict[str, Any]:
     own = trained.load_data()
-    stored = open_run(folder, source=own)
+    stored = open_run(folder, trained.build_model(own))
     source = own if experiment is trained else experiment.load_data()
     dtype = DTYPES[experiment.dtype]
     found, round = stored.best() if best else (stored.model, stored.round)
@@ -75,9 +87,9 @@ def _measured(
     }
 
 
-def _experiments(folder: Path, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:
+def _experiments(stored: Experiment, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:
     """The run as it was trained, and as it is measured: on its own data or on others, never augmented."""
-    trained = replace(stored_experiment(folder, read_config(folder)), augment="none")
+    trained = replace(stored, augment="none")
     if dataset is None or dataset == trained.dataset:
         trained = trained if data_dir is None else replace(trained, data_dir=data_dir)
         return trained, trained

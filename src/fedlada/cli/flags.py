@@ -12,12 +12,19 @@ from typing import Any
 import click
 
 from fedlada.experiment import Experiment
+from fedlada.models.factory import model_factory, trusted_factory
 from fedlada.presets import SETTINGS
 from fedlada.recipes import HYPER_PARAMETERS, RECIPES, hyper_parameters
 from fedlada.words import nearest
 
 Command = Callable[..., Any]
 OFF = "none"
+model_flag = click.option("--model", help="The run's model again: needed where it is not built in.")
+trust_flag = click.option(
+    "--trust",
+    is_flag=True,
+    help="Import the model that the stored configuration names, which runs its author's code.",
+)
 
 
 class NearestChoice(click.Choice[str]):
@@ -80,8 +87,11 @@ def experiment_flags(
     options = {one.name: _field_option(one) for one in fields(Experiment) if "help" in one.metadata}
     options |= {name: _hyper_option(name, default) for name, default in all_hyper_parameters().items()}
     options["config"] = click.option(
-        "--config", type=click.Path(path_type=Path), help="Start from this stored configuration."
+        "--config",
+        type=click.Path(path_type=Path),
+        help="Start from this stored configuration; a model that is not built in needs --model or --trust.",
     )
+    options["trust"] = trust_flag
 
     def decorate(command: Command) -> Command:
         for name in reversed(options):
@@ -95,13 +105,15 @@ def experiment_flags(
 def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     """The experiment of a stored configuration, if any, with the given flags on top."""
     given = {name: value for name, value in {**given, **fixed}.items() if value is not None}
-    config = given.pop("config", None)
+    config, trust = given.pop("config", None), given.pop("trust", False)
     hyper_names = set(all_hyper_parameters())
     hyper = {name: None if value == OFF else value for name, value in given.items() if name in hyper_names}
     changes = {name: value for name, value in given.items() if name not in hyper_names}
     if {"local_epochs", "local_steps"} <= changes.keys():
         raise ValueError("give local_epochs or local_steps, not both")
     if config is None:
+        if "model" in changes:  # what cannot be imported is one sentence before anything is read or written
+            model_factory(changes["model"])
         return Experiment(**changes, hyper=hyper)
     stored = Experiment.read(config)
     same_data = changes.get("dataset", stored.dataset) == stored.dataset
@@ -113,7 +125,10 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
         changes = {**dict.fromkeys((*SETTINGS[stored.dataset], "data_dir", "image_size")), **changes}
     if "local_epochs" in given:
         changes["local_steps"] = None
-    return replace(stored, **changes, hyper=hyper)
+    experiment = replace(stored, **changes, hyper=hyper)
+    if experiment.model is not None:
+        trusted_factory(experiment.model, config, named=changes.get("model"), trust=trust)
+    return experiment
 
 
 def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str, Any]:

@@ -17,15 +17,17 @@ import click
 from fedlada import processes
 from fedlada.api import resolve_device
 from fedlada.cli.bars import Bars
-from fedlada.cli.flags import build_experiment, experiment_flags
+from fedlada.cli.flags import build_experiment, experiment_flags, model_flag, trust_flag
 from fedlada.cli.output import new_folder
 from fedlada.ending import when_asked_to_end
 from fedlada.experiment import Experiment
 from fedlada.history import Result
+from fedlada.models.factory import is_built_in
 from fedlada.observers import Callback, Observer
 from fedlada.progress import live_or_plain
 from fedlada.recipes import hyper_parameters
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config, refuse_other_than_experiment
+from fedlada.runs.load import stored_experiment
 from fedlada.simulation import Simulation
 from fedlada.words import in_words
 
@@ -57,9 +59,19 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     "--rounds", type=click.IntRange(min=1), help="Go on to this round, if it is more than the run was to have."
 )
 @click.option("--data-dir", help="Where the data lie now.")
+@model_flag
+@trust_flag
 @quiet_flag
 @json_flag
-def resume(folder: Path, rounds: int | None, data_dir: str | None, quiet: bool, as_json: bool) -> None:
+def resume(
+    folder: Path,
+    rounds: int | None,
+    data_dir: str | None,
+    model: str | None,
+    trust: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Go on with a run that was stopped or killed, to exactly the result it would have had.
 
     \b
@@ -70,7 +82,7 @@ def resume(folder: Path, rounds: int | None, data_dir: str | None, quiet: bool, 
     if not is_experiment(stored := read_config(folder)):
         way = "start it" if is_federation(stored) else "call simulate"
         raise ValueError(f"{folder} was {how_made(stored)}: {way} with the same arguments and out= again")
-    experiment = Experiment.read(folder / "config.json")
+    experiment = stored_experiment(folder, stored, model=model, trust=trust)
     if rounds is not None:
         experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
     if data_dir is not None:
@@ -103,7 +115,9 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     elif not quiet:
         _print_summary(summary)
     if interrupt.pressed:
-        print(f"fedlada: stopped; go on with: fedlada resume {folder}", file=sys.stderr)
+        name = experiment.model or ""
+        named = "" if not name or is_built_in(name) else f" --model {shlex.quote(name)}"
+        print(f"fedlada: stopped; go on with: fedlada resume {folder}{named}", file=sys.stderr)
         raise click.exceptions.Exit(130)
 
 
@@ -164,7 +178,7 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "test_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": history.best(),
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
-        "seconds": sum(row["seconds"] for row in history),
+        "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
     if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at

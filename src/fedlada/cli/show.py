@@ -108,7 +108,8 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     Example:
       fedlada data show digits --num-clients 30 --concentration 0.3
     """
-    experiment = build_experiment(flags, dataset=name)
+    # None is built here, so that a stored one need not be trusted.
+    experiment = build_experiment(flags, dataset=name, model="mlp")
     with Bars(quiet=as_json) as bars:
         source = experiment.load_data(bars)
     labels = source.labels("train")

@@ -238,6 +238,6 @@ def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out
     """What makes this folder again, on one machine and to its end."""
     left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
     given = [("set", one) for one in grid] + [("seeds", seeds)]
-    flags = {**flags, "each_alone": flags["each_alone"] or None}  # it has no --no-...
+    flags = {**flags, **{name: flags[name] or None for name in ("each_alone", "trust")}}  # they have no --no-...
     given += [(name, value) for name, value in flags.items() if value is not None and name not in left_out]
     return command_line("sweep", [*given, *([("out", out)] if out else [])])

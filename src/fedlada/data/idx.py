@@ -6,11 +6,15 @@ import gzip
 import math
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from fedlada.data.images import Bytes
+from fedlada.data.limits import refuse_bomb
 
+MOST_DIMENSIONS = 3
+CHUNK = 2**20
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -35,21 +39,38 @@ def load_idx(folder: Path, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...
 def read_idx(path: Path) -> Bytes:
     """An IDX file of bytes: two zeros, the type 8, the number of dimensions, their sizes, then the values."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            shape = _shape(path, file)
+            values = _at_most(math.prod(shape) + 1, file)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
-    if len(data) < 4 or data[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path} is not an IDX file of bytes")
-    num_dims = data[3]
-    shape = (
-        tuple(int(size) for size in np.frombuffer(data, dtype=">u4", count=num_dims, offset=4))
-        if (len(data) >= 4 + 4 * num_dims)
-        else ()
-    )
-    values = data[4 + 4 * num_dims :]
-    if not shape or len(values) != math.prod(shape):
-        raise ValueError(f"{path} is cut short or damaged: it should hold {math.prod(shape)} values, got {len(values)}")
+    if len(values) != math.prod(shape):
+        found = "there are more" if len(values) > math.prod(shape) else f"got {len(values)}"
+        raise ValueError(f"{path} is cut short or damaged: it should hold {math.prod(shape)} values, {found}")
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
+
+
+def _shape(path: Path, file: BinaryIO | gzip.GzipFile) -> tuple[int, ...]:
+    """The sizes that the header names, if an array of them can be read."""
+    start = file.read(4)
+    if len(start) < 4 or start[:3] != b"\x00\x00\x08":
+        raise ValueError(f"{path} is not an IDX file of bytes")
+    if not 1 <= start[3] <= MOST_DIMENSIONS:
+        raise ValueError(f"{path} has {start[3]} dimensions: images have 3, labels 1")
+    sizes = file.read(4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise ValueError(f"{path} is cut short or damaged: its header is not whole")
+    shape = tuple(int(size) for size in np.frombuffer(sizes, dtype=">u4"))
+    refuse_bomb(path, math.prod(shape))
+    return shape
+
+
+def _at_most(num_bytes: int, file: BinaryIO | gzip.GzipFile) -> bytearray:
+    """So many bytes, or fewer where the file ends; a packed one is unpacked no further."""
+    found = bytearray()
+    while chunk := file.read(min(CHUNK, num_bytes - len(found))):
+        found += chunk
+    return found
 
 
 def _find(folder: Path, name: str) -> Path:

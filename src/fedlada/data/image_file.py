@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlada.data.images import Bytes
+from fedlada.data.limits import Unfit
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What Pillow may take a file for, whatever its name: it would hand others to programs such as Ghostscript."""
+MOST_PIXELS = 80_000_000
+"""Of one image, as it is and as it is scaled; above a few more Pillow warns of bombs itself."""
 GREY = ("1", "L", "LA", "La")
 REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 """Pillow's modes without a range that could be brought to bytes; it would cut them off at 255."""
@@ -21,6 +27,8 @@ REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 def read_image(file: str, shape: tuple[int, ...], image_size: int | None = None) -> Bytes:
     """One image as bytes `[C, H, W]`, as viewers show it; greyscale becomes colour where colour is wanted."""
     with _opened(file) as image:
+        if image_size is not None:
+            _check_scaled(file, image.size, image_size)
         plain = _bytes(file, _upright(image), "L" if shape[0] == 1 else "RGB")
     if image_size is not None:
         plain = _scaled(plain, image_size)
@@ -45,10 +53,6 @@ def is_grey(file: str) -> bool:
         return image.mode in GREY or _has_16_bits(image)
 
 
-class Unfit(ValueError):
-    """A sentence of ours, not one of Pillow's."""
-
-
 @contextmanager
 def _opened(file: str) -> Iterator[Image]:
     """The open file; Pillow's plugins raise anything at all, and nothing of it names the file."""
@@ -57,11 +61,16 @@ def _opened(file: str) -> Iterator[Image]:
     except ImportError:
         raise ModuleNotFoundError("image files need pillow: pip install 'fedlada[images]'") from None
     try:
-        image = Image.open(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # what is too large is refused below
+            image = Image.open(file, formats=FORMATS)
     except Exception as error:
         raise ValueError(f"{file} is not an image that can be read: {error}") from None
     with image:
         try:
+            width, height = image.size
+            if width * height > MOST_PIXELS:
+                raise Unfit(f"{file} has {width}x{height} pixels: at most {MOST_PIXELS:,} are read")
             yield image
         except Unfit:
             raise
@@ -93,9 +102,24 @@ def _has_16_bits(image: Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
 
 
+def _scaled_size(sides: tuple[int, int], size: int) -> tuple[int, int]:
+    """Width and height where the shorter of both is `size`."""
+    factor = size / min(sides)
+    width, height = (max(size, round(side * factor)) for side in sides)
+    return width, height
+
+
+def _check_scaled(file: str, sides: tuple[int, int], size: int) -> None:
+    width, height = _scaled_size(sides, size)
+    if width * height > MOST_PIXELS:
+        raise Unfit(
+            f"{file} has {sides[0]}x{sides[1]} pixels and would have {width}x{height} with image_size {size}: "
+            f"at most {MOST_PIXELS:,} are read"
+        )
+
+
 def _scaled(image: Image, size: int) -> Image:
     """The shorter side scaled to `size`, then the middle."""
-    factor = size / min(image.size)
-    width, height = (max(size, round(side * factor)) for side in image.size)
+    width, height = _scaled_size(image.size, size)
     left, top = (width - size) // 2, (height - size) // 2
     return image.resize((width, height)).crop((left, top, left + size, top + size))

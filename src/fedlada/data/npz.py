@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from fedlada.data.held_out import held_out
+from fedlada.data.limits import Unfit, refuse_bomb
 
+READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 Split = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -52,11 +56,34 @@ def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         with path.open("rb") as raw:
             if raw.read(2) != b"PK":  # np.load would also take a lone .npy array, or a pickle
                 raise ValueError("it is not an archive of arrays, as np.savez writes it")
+            _check_members(path, raw)
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
                 return {name: np.asarray(file[name]) for name in file.files}
+    except Unfit:
+        raise
     except Exception as error:  # a damaged archive can fail in any way
         raise ValueError(f"{path} is damaged or not an .npz file of plain arrays: {error}") from None
+
+
+def _check_members(path: Path, raw: IO[bytes]) -> None:
+    """Look at the headers of all arrays before any of them is unpacked."""
+    with zipfile.ZipFile(raw) as archive:
+        refuse_bomb(path, sum(entry.file_size for entry in archive.infolist()))
+        for entry in archive.infolist():
+            if not entry.filename.endswith(".npy"):
+                continue
+            with archive.open(entry) as member:
+                version = np.lib.format.read_magic(member)
+                if version not in READ_HEADER:
+                    raise ValueError("it holds an array of named fields")
+                shape, _, kind = READ_HEADER[version](member)
+                name, wanted = entry.filename.removesuffix(".npy"), math.prod(shape) * kind.itemsize
+                if kind.hasobject:
+                    raise Unfit(f"{path}: {name} holds Python objects, which are never loaded: save plain numbers")
+                if wanted > entry.file_size - member.tell():
+                    there = entry.file_size - member.tell()
+                    raise ValueError(f"{name} should hold {wanted} bytes, got {there}")
 
 
 def _checked(path: Path, x_name: str, x: Any, y_name: str, y: Any) -> Split:
@@ -73,6 +100,8 @@ def _checked(path: Path, x_name: str, x: Any, y_name: str, y: Any) -> Split:
         raise ValueError(f"{path}: {y_name} holds the label {y.max()}, which is no number of a class")
     if x.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {x_name} must hold numbers, got {x.dtype}")
+    if x.dtype.kind == "f" and x.dtype.itemsize > 8:
+        raise ValueError(f"{path}: {x_name} holds {x.dtype}, which models do not compute with: save it as float64")
     if 0 in x.shape:
         raise ValueError(f"{path}: {x_name} has no features: its shape is {x.shape}")
     return _as_input(x), y.astype(np.int64)
@@ -91,7 +120,8 @@ def _check_labels(path: Path, y: np.ndarray[Any, Any]) -> None:
 def _as_input(x: Any) -> Any:
     """Bytes that look like images, channels first; anything else as floats."""
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
-        return x if x.dtype.kind == "f" else x.astype(np.float32)
+        # Bytes in the other order, as another kind of machine writes them, are put into this one's.
+        return x.astype(x.dtype.newbyteorder("=") if x.dtype.kind == "f" else np.float32, copy=False)
     if x.ndim == 3:
         return x[:, None]
     channels_last = x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4)

@@ -20,7 +20,7 @@ NAMED_BY_OTHERS = {"format", "fedlada", "hyper", "method", "dataset"}
 def run_command(config: Mapping[str, Any], folder: Path) -> str:
     """`fedlada run` with every flag that is not its default; empty for a run that was made from Python.
 
-    The configuration is looked at, never built: that would import the model of whoever wrote it.
+    The configuration is looked at, never built: one that cannot be built is shown too.
     """
     if not is_experiment(config):
         return ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedlada.history import History, Row
 from fedlada.report.records import EVALUATED, RunRecord, flattened
+from fedlada.runs.metrics import LARGEST
 
 MAX_ROWS = 45_000
 """Rounds on one page, all runs together: about three megabytes."""
@@ -20,8 +21,6 @@ SHORT_RUN = 300
 """Runs of so many rounds are always shown whole."""
 MAX_BARS = 1000
 """Clients beyond this are shown several to a bar."""
-LARGEST = 1e300
-"""What is larger is no measurement, and a file can hold whole numbers of any length."""
 NOT_MEASURED = {"round", "clients", "lost", "refused", "idle", "bytes_by_vector"}
 
 Plain = dict[str, Any]

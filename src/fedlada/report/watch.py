@@ -15,6 +15,7 @@ from fedlada.report.page import render, shared_payload
 from fedlada.report.payload import rows_per_run, run_payload
 from fedlada.report.records import FoundRun, RunRecord, StoredFiles, find_runs, named, read_files
 from fedlada.report.stored import read_charts, read_command, read_notes, read_tables
+from fedlada.runs.metrics import DamagedMetrics
 
 HOST = "127.0.0.1"
 FILES = ("config.json", "metrics.jsonl", "clients.json")
@@ -45,6 +46,7 @@ class LiveReport:
         self._lock = threading.Lock()
         self._files: dict[FoundRun, tuple[Any, StoredFiles]] = {}
         self._made: dict[str, tuple[Any, Answer]] = {}
+        self._damaged: list[str] = []
 
     def index(self) -> Answer:
         """What the page shows besides its runs, and which version of each run there is."""
@@ -53,7 +55,7 @@ class LiveReport:
             runs: dict[str, Answer] = {}
             try:
                 runs = self._refresh()
-                notes += read_notes(self.folder)
+                notes += [*self._damaged, *read_notes(self.folder)]
                 tables, charts = read_tables(self.folder), read_charts(self.folder)
             except ValueError as error:
                 tables, charts, notes = [], [], [*notes, str(error)]
@@ -68,12 +70,15 @@ class LiveReport:
         return None if known is None else known[1]
 
     def _refresh(self) -> dict[str, Answer]:
-        files, signatures = {}, {}
+        files, signatures, self._damaged = {}, {}, []
         for run in find_runs(self.folder):
             signature = tuple(_signature(run.folder / name) for name in FILES)
             known = self._files.get(run)
             try:
                 files[run] = known if known is not None and known[0] == signature else (signature, read_files(run))
+            except DamagedMetrics as error:
+                self._damaged.append(str(error))
+                continue
             except (ValueError, OSError):
                 continue  # being written, or gone since it was found: the next answer has it
             signatures[run] = signature

@@ -151,6 +151,7 @@ class RunFolder(Observer):
         elif self.metrics_path.exists():
             raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
         refuse_other_data(self.path, simulation)
+        read_rows(self.metrics_path)  # damaged ones are refused before anything is written
         write_json(path, config)
 
     def _resume(self, simulation: Simulation) -> None:

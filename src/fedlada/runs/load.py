@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from fedlada.data.sources import Source
-from fedlada.engines.threads import cpu_threads
+from fedlada.api import Model, resolve_model
 from fedlada.experiment import Experiment
 from fedlada.flat import model_with
 from fedlada.history import History
-from fedlada.randomness import torch_seed
+from fedlada.models.factory import trusted_factory
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.config import how_made, is_experiment, read_config
 from fedlada.runs.folder import export
@@ -36,11 +33,13 @@ class StoredRun:
     """The final model, or that of the newest whole checkpoint where the run has not ended."""
     round: int
     """After how many rounds the model was this."""
+    trust: bool = False
+    """Whether a model that is not built in may be imported because the folder names it."""
 
     @property
     def experiment(self) -> Experiment:
         """The configuration as an experiment that can be run again (for runs of the command line)."""
-        return Experiment.from_json(self.config)
+        return stored_experiment(self.path, self.config, trust=self.trust)
 
     def best_model(self) -> nn.Module:
         """The model of the round with the highest test accuracy."""
@@ -62,35 +61,29 @@ class StoredRun:
         export(self.model, Path(path))
 
 
-def open_run(
-    path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None, *, source: Source | None = None
-) -> StoredRun:
-    """Open a run's folder; `model` is needed only for runs that were made from Python with a model of their own.
-
-    `source` is the data it was trained on, where they are at hand: a model is made to their shape.
-    """
+def open_run(path: str | Path, model: Model | None = None, *, trust: bool = False) -> StoredRun:
+    """Open a run's folder; a `model` that is not built in is given, or imported where the folder is trusted."""
     folder = Path(path)
     config = read_config(folder)
     if model is None:
-        experiment = stored_experiment(folder, config)
-        model = experiment.build_model(source or replace(experiment, augment="none").load_data())
-    network = copy.deepcopy(model) if isinstance(model, nn.Module) else _made(model, config.get("seed", 0))
+        experiment = stored_experiment(folder, config, trust=trust)
+        model = experiment.build_model(replace(experiment, augment="none").load_data())
+    # As the run made it: what is frozen is in no checkpoint.
+    made = resolve_model(model, config.get("seed", 0), None)
+    network = copy.deepcopy(made) if made is model else made
     history = History(read_rows(folder / "metrics.jsonl"))
-    return StoredRun(folder, config, history, *_trained(folder, network, len(history)))
+    return StoredRun(folder, config, history, *_trained(folder, network, len(history)), trust)
 
 
-def stored_experiment(folder: Path, config: dict[str, Any]) -> Experiment:
-    """The experiment of a run's configuration, or a sentence where the command line did not make it."""
+def stored_experiment(
+    folder: Path, config: dict[str, Any], *, model: str | None = None, trust: bool = False
+) -> Experiment:
+    """The experiment of a run's configuration, if its model is built in, `model` names it too, or it is trusted."""
     if not is_experiment(config):
         raise ValueError(f"{folder} was {how_made(config)}: give load_run the model that it trained")
-    return Experiment.read(folder / "config.json")
-
-
-def _made(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """As the run made it: what is frozen is in no checkpoint."""
-    with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
-        torch.manual_seed(torch_seed(seed, "first weights"))
-        return factory()
+    experiment = Experiment.read(folder / "config.json")
+    trusted_factory(experiment.resolved().model or "", folder, named=model, trust=trust)
+    return experiment
 
 
 def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Module, int]:

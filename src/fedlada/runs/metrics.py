@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,18 @@ from torch import Tensor
 
 from fedlada.history import Row
 from fedlada.runs.files import CannotWrite, write_atomic
+
+COUNTS = ("bytes_up", "bytes_down")
+COHORTS = ("clients", "lost", "refused")
+"""Every round has these; an archive keeps no others of most rounds."""
+MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds"}
+MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
+LARGEST = 1e300
+"""What is larger is no measurement, and a file can hold whole numbers of any length."""
+
+
+class DamagedMetrics(ValueError):
+    """A line that is JSON but no round; the message names file and line."""
 
 
 def to_line(row: Row) -> str:
@@ -34,7 +47,10 @@ def _plain(value: Any) -> Any:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rounds 1, 2, ... as far as the file goes without a gap; a line cut short by a kill ends it."""
+    """The rounds 1, 2, ... as far as the file goes without a gap; a line cut short by a kill ends it.
+
+    A whole line that cannot be a round's is one sentence: what is behind it is not lost unnoticed.
+    """
     rows: list[Row] = []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -47,8 +63,24 @@ def read_rows(path: Path) -> list[Row]:
             break
         if not isinstance(row, dict) or row.get("round") != len(rows) + 1:
             break
+        if fault := _fault(row):
+            raise DamagedMetrics(f"{path}, line {len(rows) + 1}: {fault}: put the line right or remove it")
         rows.append(row)
     return rows
+
+
+def _fault(row: Row) -> str:
+    """Why a row is not one of ours; columns of callbacks may hold anything."""
+    for name in (*COUNTS, *COHORTS):
+        if name not in row:
+            return f"it has no {name}"
+    for name, value in row.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
+        if (name in COUNTS and not is_number) or (name in MEASURED and not is_number and value is not None):
+            return f"{name} is {shortened(value)}, which must be a number"
+        if name in COHORTS and not (isinstance(value, list) and all(type(client) is int for client in value)):
+            return f"{name} is {shortened(value)}, which must be a list of clients"
+    return ""
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
