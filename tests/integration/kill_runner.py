@@ -34,7 +34,7 @@ FLAGS = "--model mlp --local-steps 2 --num-clients 6 --cohort-size 2 --batch-siz
 
 
 def start(arguments: list[str], die_at_write: int | None = None, die_after: float | None = None) -> int:
-    """Fork a process that runs `fedlada` with these arguments; its number. It may have to die at a write or a moment."""
+    """Fork a process that runs `fedlada` with these arguments; its number. It can be told when to die."""
     child = os.fork()
     if child:
         return child
