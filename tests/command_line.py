@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ def fedlada(*arguments, code=0, cwd=None, **environment):
     same command without the seconds that takes.
     """
     words = [str(one) for one in arguments]
-    run = _fresh(words, cwd, environment) if environment else _warm(words, cwd)
+    run = _fresh(words, cwd, environment) if environment else warm(words, cwd=cwd)
     assert run.returncode == code, f"exit {run.returncode}: {run.stderr}"
     assert "Traceback" not in run.stderr, run.stderr
     return run
@@ -42,11 +43,13 @@ def _fresh(words, cwd, environment):
     )
 
 
-def _warm(words, cwd):
+def warm(words, *, program=None, cwd=None):
+    """Run `fedlada`, or another Python program, as a fork of the interpreter that has imported everything."""
     server = _server()
     with tempfile.TemporaryDirectory() as folder:
         out, err = (str(Path(folder, name)) for name in ("out", "err"))
         request = {
+            "program": program and str(program),
             "arguments": words,
             "cwd": str(cwd or Path.cwd()),
             "environment": ENVIRONMENT,
@@ -79,6 +82,15 @@ def running(words, **options):
         except BaseException:
             process.kill()
             raise
+
+
+def wait_until(condition, process=None, seconds=120):
+    """Look until it holds, with pauses that leave the core to what is waited for; fail if that ends or does not come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, "the process has ended"
+        assert time.monotonic() < end, f"not within {seconds:g} s"
+        time.sleep(0.01)
 
 
 def num_rows(folder):

@@ -1,8 +1,8 @@
 """Starts `fedlada` commands without the seconds that importing torch takes: each is a fork of a process that has.
 
-Reads one JSON request a line: arguments, working directory, environment, the files for standard output and error.
-Forks, runs the command in the child as `python -m fedlada` would, and answers with its exit code. It has imported
-everything and started nothing: no thread is lost by the fork.
+Reads one JSON request a line: arguments, working directory, environment, the files for standard output and error, and
+a program where that is not `fedlada`. Forks, runs the command in the child as `python -m fedlada` or `python program`
+would, and answers with its exit code. It has imported everything and started nothing: no thread is lost by the fork.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import atexit
 import importlib
 import json
 import os
+import runpy
 import sys
 import traceback
+from pathlib import Path
 
-import sklearn.datasets  # noqa: F401  (imported before the fork)
+import matplotlib.figure  # noqa: F401  (imported before the fork)
+import sklearn.datasets  # noqa: F401
 import torch
 
 import fedlada.cli
@@ -31,11 +34,12 @@ def run(request: dict) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     torch.set_num_threads(1)
-    sys.path.insert(0, request["cwd"])  # as `python -m` does
-    sys.argv = ["fedlada", *request["arguments"]]
-    code: object = 99
+    program = request["program"]
+    sys.path.insert(0, str(Path(program).parent) if program else request["cwd"])  # as python does
+    sys.argv = [program or "fedlada", *request["arguments"]]
+    code: object = 0 if program else 99
     try:
-        fedlada.cli.main()
+        runpy.run_path(program, run_name="__main__") if program else fedlada.cli.main()
     except SystemExit as exit:
         code = exit.code
     except BaseException:

@@ -1,21 +1,24 @@
-"""Kills real runs with SIGKILL and lets them go on, again and again; says what was lost.
+"""Kills real runs and lets them go on, again and again; says what was lost.
 
     python kill_runner.py random METHOD FOLDER SEED NUM_KILLS     at random moments
-    python kill_runner.py every-write METHOD FOLDER               at each single write to the disk, one after another
+    python kill_runner.py every-write METHOD FOLDER PART PARTS    at each single write to the disk, one after another;
+                                                                  of PARTS equal parts of them only this one, from 0
 
-A program of its own, so that each run is a fork of a process that has imported everything and started nothing.
+Moments are those of the run's own processor time, so that they mean the same on a machine that is busy. A program of
+its own, so that each run is a fork of a process that has imported everything and started nothing.
 Prints one JSON object: the number of kills, and `problems`, which should be empty.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 import safetensors.torch
@@ -23,14 +26,15 @@ import sklearn.datasets  # noqa: F401  (imported before the fork)
 import torch
 
 import fedlada.cli
+import fedlada.cli.run  # a command is imported when it is asked for, else in every fork
 from fedlada.runs import checkpoints
 
 ROUNDS = 9 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
 FLAGS = "--model mlp --local-steps 2 --num-clients 6 --cohort-size 2 --batch-size 5 --checkpoint-every 2 --quiet"
 
 
-def start(arguments: list[str], die_at_write: int | None = None) -> int:
-    """Fork a process that runs `fedlada` with these arguments; its number."""
+def start(arguments: list[str], die_at_write: int | None = None, die_after: float | None = None) -> int:
+    """Fork a process that runs `fedlada` with these arguments; its number. It can be told when to die."""
     child = os.fork()
     if child:
         return child
@@ -39,6 +43,8 @@ def start(arguments: list[str], die_at_write: int | None = None) -> int:
         torch.set_num_threads(1)
         if die_at_write is not None:
             die_at(die_at_write)
+        if die_after is not None:  # the system ends it by SIGPROF, which nobody here handles: as sudden as SIGKILL
+            signal.setitimer(signal.ITIMER_PROF, die_after)
         sys.argv = ["fedlada", *arguments]
         fedlada.cli.main()
     except SystemExit as exit:
@@ -65,15 +71,8 @@ def die_at(number: int) -> None:
     checkpoints.digest = counted(checkpoints.digest)
 
 
-def wait(child: int, seconds: float | None = None) -> int | None:
-    """The exit code; -9 where the process was killed, by itself or after so many seconds."""
-    end = None if seconds is None else time.monotonic() + seconds
-    while end is not None and time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-    if end is not None:
-        os.kill(child, signal.SIGKILL)
+def wait(child: int) -> int:
+    """The exit code; the negative number of a signal where that ended the process."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -120,7 +119,10 @@ def random_kills(method: str, folder: Path, expected, seconds: float, seed: int,
     while kills < wanted:
         place = folder / f"life{lives}"
         lives += 1
-        while (code := wait(start(command(place, method)), moments.uniform(0, 1.3 * seconds))) == -signal.SIGKILL:
+        while True:
+            moment = moments.uniform(1e-3, seconds)
+            if (code := wait(start(command(place, method), die_after=moment))) != -signal.SIGPROF:
+                break
             kills += 1
         if code != 0:
             problems.append(f"life {lives} after {kills} kills: exit code {code}")
@@ -129,36 +131,37 @@ def random_kills(method: str, folder: Path, expected, seconds: float, seed: int,
     return {"kills": kills, "lives": lives, "problems": problems}
 
 
-def kills_at_every_write(method: str, folder: Path, expected) -> dict[str, object]:
+def kills_at_every_write(method: str, folder: Path, expected, part: int, parts: int) -> dict[str, object]:
     kills, problems = 0, []
-    while True:
+    for write in itertools.count(1 + part, parts):
         place = folder / "life"
         shutil.rmtree(place, ignore_errors=True)
-        code = wait(start(command(place, method), die_at_write=kills + 1))
+        code = wait(start(command(place, method), die_at_write=write))
         if code == 0:
-            return {"kills": kills, "problems": problems}
+            break
         if code != -signal.SIGKILL:
-            problems.append(f"write {kills + 1}: exit code {code}")
+            problems.append(f"write {write}: exit code {code}")
         kills += 1
         code = wait(start(command(place, method)))
         if code != 0:
-            problems.append(f"resumed after a kill at write {kills}: exit code {code}")
+            problems.append(f"resumed after a kill at write {write}: exit code {code}")
         else:
-            check(place, expected, problems, f"killed at write {kills}")
+            check(place, expected, problems, f"killed at write {write}")
+    return {"kills": kills, "problems": problems}
 
 
 def main() -> None:
     kind, method, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    begin = time.monotonic()
     if (code := wait(start(command(folder / "whole", method)))) != 0:
         print(json.dumps({"kills": 0, "problems": [f"the run that nobody killed ended with {code}"]}))
         return
-    seconds = time.monotonic() - begin
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = used.ru_utime + used.ru_stime
     expected = result(folder / "whole")
     if kind == "random":
         report = random_kills(method, folder, expected, seconds, int(sys.argv[4]), int(sys.argv[5]))
     else:
-        report = kills_at_every_write(method, folder, expected)
+        report = kills_at_every_write(method, folder, expected, int(sys.argv[4]), int(sys.argv[5]))
     print(json.dumps(report))
 
 

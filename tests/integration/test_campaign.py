@@ -8,12 +8,11 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from dataclasses import replace
 
 from filelock import FileLock, Timeout
 
-from command_line import COMMAND, num_rows, rows, running
+from command_line import COMMAND, num_rows, rows, running, wait_until
 from fedlada.campaign.goal import Goal, Milestone
 from fedlada.campaign.request import Request
 from fedlada.campaign.run import Budget, Work, carry_out
@@ -234,8 +233,7 @@ def test_a_key_press_saves_and_the_same_command_goes_on(tmp_path, command):
     arguments = ["sweep", "--set", "lr=0.1", *FLAGS, "--jobs", "1", "--out", str(out)]
 
     def press():
-        while not any(len(path.read_bytes()) for path in out.rglob("metrics.jsonl")):
-            time.sleep(0.001)
+        wait_until(lambda: any(len(path.read_bytes()) for path in out.rglob("metrics.jsonl")))
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press)
@@ -275,11 +273,3 @@ def is_free(folder):
             return True
     except Timeout:
         return False
-
-
-def wait_until(condition, process=None, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        assert process is None or process.poll() is None
-        time.sleep(0.01)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from command_line import ENVIRONMENT, fedlada, rows
+from command_line import ENVIRONMENT, fedlada, num_rows, rows, wait_until
 from fedlada.engines.distributed import shares
 from fedlada.plan import Assignment
 
@@ -126,10 +126,7 @@ def test_sums_are_one_process_to_rounding(tmp_path):
 def test_a_rank_that_dies_ends_the_run_and_it_resumes_with_another_number(tmp_path):
     common = ["run", "--method", "scaffold", *SETTINGS, "--ordered", "--out", tmp_path / "run"]
     process = start(2, *common, "--rounds", 100_000)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 3):
-        pass
-    assert process.poll() is None
+    wait_until(lambda: num_rows(tmp_path / "run") >= 3, process)
     second = next(pid for pid in children(process.pid) if environment(pid)["RANK"] == "1")
     os.kill(second, signal.SIGKILL)
     _, errors = process.communicate(timeout=120)

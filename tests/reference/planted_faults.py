@@ -1,6 +1,8 @@
 """Plants one fault after another in a copy of the library and says which of them the reference check misses.
 
-Run as a program: it imports each faulty copy in place of the real one. Prints the names of faults that no check caught.
+Run as a program: it imports each faulty copy in place of the real one. Prints the names of faults that no check caught
+by a wrong value. One check that fails is enough, and what caught a fault is asked first of the next one, which often
+lies in the same place.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -149,49 +153,68 @@ FAULTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def is_caught() -> bool:
-    """Whether any check fails with the library that `import fedlada` finds now."""
-    import numpy as np
+REFERENCES: dict[str, list] = {}
+"""What the references give, by check: NumPy alone, which no fault in the library can change."""
 
+
+def checks() -> dict[str, Callable[[], bool]]:
+    """What must hold with the library that `import fedlada` finds now: the methods, the mean, the engine."""
     from driver import run_method, run_method_stacked
-    from method_table import CASES, METHODS
+    from equivalence import test_engine_equals_reference as suite
+    from method_table import CASES
     from reference.problem import make_problem
 
-    unequal, equal = make_problem(seed=1), make_problem(seed=2, equal_steps=True)
+    found: dict[str, Callable[[], bool]] = {"mean": mean_is_right}
+    for name in ("scaffold", "fedlada"):
+        found[f"engine {name}"] = partial(holds, suite.test_simulation_equals_reference, name)
+    for method, reference in suite.WEIGHTED:
+        test = suite.test_weights_by_examples_equal_a_weighted_reference
+        found[f"weighted {method.name}"] = partial(holds, test, method, reference)
+    runs = {"one by one": (run_method, make_problem(seed=1))}
+    runs["stacked"] = (run_method_stacked, make_problem(seed=2, equal_steps=True))
     for name, hyper in CASES:
-        row = METHODS[name]
-        method = row.recipe(**hyper)
-        pairs = [(run_method(method, unequal), row.reference(unequal, **hyper))]
-        pairs.append((run_method_stacked(method, equal), row.reference(equal, **hyper)))
-        for ours, theirs in pairs:
-            for mine, reference in zip(ours, theirs, strict=True):
-                if not np.allclose(mine.params.numpy(), reference, rtol=1e-12, atol=1e-12):
-                    return True
-    if not engine_is_right():
-        return True
+        for how, (run, problem) in runs.items():
+            case = f"{name} {hyper} {how}"
+            found[case] = partial(method_is_right, case, name, hyper, run, problem)
+    return found
+
+
+def method_is_right(case: str, name: str, hyper: dict, run, problem) -> bool:
+    """Whether a method has its reference's parameters after each round."""
+    import numpy as np
+
+    from method_table import METHODS
+
+    row = METHODS[name]
+    if case not in REFERENCES:
+        REFERENCES[case] = row.reference(problem, **hyper)
+    ours = run(row.recipe(**hyper), problem)
+    pairs = zip(ours, REFERENCES[case], strict=True)
+    return all(np.allclose(mine.params.numpy(), theirs, rtol=1e-12, atol=1e-12) for mine, theirs in pairs)
+
+
+def mean_is_right() -> bool:
+    """Whether an average with weights is what it says."""
+    import torch
+
     from fedlada import average
     from fedlada.state import Upload
 
-    uploads = [Upload(mine.params, ()) for mine in ours[:2]]
-    mean = average(uploads, [1.0, 3.0]).delta
-    return not np.allclose(mean.numpy(), (theirs[0] + 3 * theirs[1]) / 4, rtol=1e-12)
+    one, other = torch.linspace(-1, 2, 5, dtype=torch.float64), torch.linspace(3, -4, 5, dtype=torch.float64)
+    mean = average([Upload(one, ()), Upload(other, ())], [1.0, 3.0]).delta
+    return torch.allclose(mean, (one + 3 * other) / 4, rtol=1e-12)
 
 
-IMPORTS_THE_LIBRARY = ("fedlada", "driver", "method_table", "reference", "equivalence", "tasks")
-
-
-def engine_is_right() -> bool:
-    """The checks of the engine against a NumPy loop, from the suite itself."""
-    from equivalence import test_engine_equals_reference as suite
-
+def holds(test: Callable[..., None], *arguments: object) -> bool:
+    """Whether a test of the suite itself passes."""
     try:
-        for name in ("scaffold", "fedlada"):
-            suite.test_simulation_equals_reference(name)
-        for method, reference in suite.WEIGHTED:
-            suite.test_weights_by_examples_equal_a_weighted_reference(method, reference)
+        test(*arguments)
     except AssertionError:
         return False
     return True
+
+
+IMPORTS_THE_LIBRARY = ("fedlada", "driver", "method_table", "equivalence", "tasks")
 
 
 def forget_library() -> None:
@@ -199,8 +222,28 @@ def forget_library() -> None:
         del sys.modules[name]
 
 
+def is_caught(order: list[str]) -> bool:
+    """Whether a check finds a wrong value, in this order and then the others; the one that does is put first."""
+    found, errors = checks(), []
+    order += [name for name in found if name not in order]
+    for name in order:
+        try:
+            right = found[name]()
+        except Exception as error:  # says that something is wrong, but is no wrong value: another check may find it
+            errors.append(error)
+            continue
+        if not right:
+            order.remove(name)
+            order.insert(0, name)
+            return True
+    if errors:
+        raise errors[0]
+    return False
+
+
 def main() -> None:
     sys.path.insert(0, str(TESTS))
+    order: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "fedlada"
         sys.path.insert(0, folder)
@@ -214,9 +257,10 @@ def main() -> None:
             (copy / file).write_text(text.replace(old, new))
             forget_library()
             try:
-                caught = is_caught()
-            except Exception:
-                caught = True
+                caught = is_caught(order)
+            except Exception as error:
+                print(f"an error instead of a wrong value: {fault}: {error}")
+                continue
             if caught is (fault == "none"):
                 print(f"{'false alarm' if caught else 'missed'}: {fault}")
 
