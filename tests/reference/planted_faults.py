@@ -106,8 +106,8 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "control variate: participation forgotten": ("local/control_variate.py", "round.participation * ", ""),
     "control variate: K off by one": (
         "local/control_variate.py",
-        "(run.num_steps * run.lr)",
-        "((run.num_steps + 1) * run.lr)",
+        "(done.num_steps * done.lr)",
+        "((done.num_steps + 1) * done.lr)",
     ),
     "memory not updated": (
         "local/control_variate.py",
