@@ -55,7 +55,7 @@ dist: $(STAMP) ## build wheel and sdist, install the wheel on its own and use it
 	$(PYTHON) -m venv build/dist-check
 	build/dist-check/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) dist/*.whl
 	cd build && dist-check/bin/fedlada --version && dist-check/bin/fedlada methods
-	cd build && dist-check/bin/python -c "import pathlib, fedlada.report.page as page; \
+	cd build && dist-check/bin/python -c "import pathlib, fedlada.workbench.report.page as page; \
 		page.write_page(pathlib.Path('page.html'), title='packaged', runs=[])"
 
 benchmark: $(STAMP) ## the sequential engine beside a hand-written loop, pfl and Flower (makes their environments)

@@ -13,10 +13,10 @@ import time
 import zlib
 from collections import Counter
 
-from fedlada.experiment import Experiment
 from fedlada.messages import Exchange
 from fedlada.messages.wire import _raw
-from fedlada.observers import Observer
+from fedlada.training.simulation import Observer
+from fedlada.workbench.experiment import Experiment
 
 
 class Last(Observer):

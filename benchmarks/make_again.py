@@ -22,12 +22,12 @@ from typing import Any
 
 import click
 
-from fedlada.campaign.request import Request
-from fedlada.campaign.run import Budget, Work, carry_out
-from fedlada.campaign.store import RunStore
-from fedlada.cli.campaign import read_data, take_over
-from fedlada.cli.reproduce import asked_for, reproduce
-from fedlada.validation import count
+from fedlada.methods.validation import count
+from fedlada.paper.reproduce import asked_for, reproduce
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.run import Budget, Work, carry_out
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.cli.campaign import read_data, take_over
 
 BEGINNING = "fedlada reproduce "
 

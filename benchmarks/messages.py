@@ -24,10 +24,10 @@ from typing import Any
 from fedlada.data.held_out import held_out
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
-from fedlada.experiment import Experiment
-from fedlada.history import History
 from fedlada.messages import PRESETS
-from fedlada.simulation import TrainingDiverged
+from fedlada.training.history import History
+from fedlada.training.simulation import TrainingDiverged
+from fedlada.workbench.experiment import Experiment
 
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "fedavg": {"lr": (0.02, 0.05, 0.1, 0.2, 0.3, 0.5), "weight_decay": (0.0, 1e-3)},

@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlada.campaign.identity import DECIDES_NOTHING
-from fedlada.campaign.over_seeds import NEVER, spread
-from fedlada.history import History
-from fedlada.recipes import restored_hyper_parameters
-from fedlada.report.table import Table
+from fedlada.methods.recipes import restored_hyper_parameters
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.runs.metrics import read_rows
-from fedlada.words import in_words
+from fedlada.training.history import History
+from fedlada.workbench.campaign.identity import DECIDES_NOTHING
+from fedlada.workbench.campaign.over_seeds import NEVER, spread
+from fedlada.workbench.report.table import Table
+from fedlada.workbench.words import in_words
 
 NOT_COMPARED = DECIDES_NOTHING | {"seed", "device", "fedlada"}
 

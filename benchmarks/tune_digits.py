@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from fedlada.experiment import Experiment
-from fedlada.recipes import hyper_parameters
-from fedlada.simulation import TrainingDiverged
+from fedlada.methods.recipes import hyper_parameters
+from fedlada.training.simulation import TrainingDiverged
+from fedlada.workbench.experiment import Experiment
 
 ROUNDS, SEEDS, VALIDATION = 30, (100, 101), 0.2
 SGD_RATES = (0.03, 0.1, 0.3, 1.0)

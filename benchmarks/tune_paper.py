@@ -29,20 +29,20 @@ from pathlib import Path
 
 from tune_paper_values import BY_HAND, ELSEWHERE, GRIDS, HALVES, MAPPED, NEIGHBOURS, SECOND, Values
 
-from fedlada.campaign.archive import adopt_archive
-from fedlada.campaign.identity import data_facts
-from fedlada.campaign.request import Request
-from fedlada.campaign.run import Budget, Work, carry_out
-from fedlada.campaign.store import RunStore
-from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, sweep
-from fedlada.cli import main as fedlada
-from fedlada.experiment import Experiment
+from fedlada.methods.recipes import hyper_parameters
 from fedlada.paper import choices
 from fedlada.paper.published import DATASETS
-from fedlada.recipes import hyper_parameters
-from fedlada.report.table import Table
 from fedlada.runs.files import write_json
-from fedlada.words import in_words
+from fedlada.workbench.campaign.archive import adopt_archive
+from fedlada.workbench.campaign.identity import data_facts
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.run import Budget, Work, carry_out
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.campaign.sweep import Candidate, Rung, Scored, Selection, sweep
+from fedlada.workbench.cli import main as fedlada
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.table import Table
+from fedlada.workbench.words import in_words
 
 NUM_CONFIGURATIONS, ROUNDS, EVAL_EVERY = 12, 300, 50
 SELECTION = Selection("validation_accuracy", "mean")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import fedlada
 from fedlada.data import Dirichlet, load_digits
-from fedlada.local import TowardGlobalDirection
+from fedlada.methods.local import TowardGlobalDirection
 
 
 @dataclass(frozen=True, kw_only=True)

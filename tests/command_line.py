@@ -85,7 +85,7 @@ def running(words, **options):
 
 
 def wait_until(condition, process=None, seconds=120):
-    """Look until it holds, with pauses that leave the core to what is waited for; fail if that ends or does not come."""
+    """Look until it holds, with pauses that leave the core to others; fail if the process ends or it does not come."""
     end = time.monotonic() + seconds
     while not condition():
         assert process is None or process.poll() is None, "the process has ended"

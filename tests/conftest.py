@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def command(monkeypatch, capsys):
     """`fedlada` in this process; what it wrote to standard output and error."""
-    from fedlada.cli import main  # after Triton's variable was set
+    from fedlada.workbench.cli import main  # after Triton's variable was set
 
     def run(*arguments, code=0):
         monkeypatch.setattr(sys, "argv", ["fedlada", *map(str, arguments)])

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from fedlada.method import FederatedMethod
-from fedlada.state import Broadcast, Kept, Server, map_tensors
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Server, map_tensors
 from reference.problem import Problem
 
 
@@ -57,7 +57,7 @@ def unstack(state, index: int):
 
 
 def _tensors(state):
-    from fedlada.state import named_tensors
+    from fedlada.methods.state import named_tensors
 
     return [tensor for _, tensor in named_tensors(state)]
 

@@ -60,7 +60,7 @@ def plain(rows):
 
 def assert_same_bits(one, other):
     """Two servers, vector by vector."""
-    ours, theirs = (dict(fedlada.state.named_tensors(result.server)) for result in (one, other))
+    ours, theirs = (dict(fedlada.methods.state.named_tensors(result.server)) for result in (one, other))
     assert ours.keys() == theirs.keys()
     for name, vector in ours.items():
         assert torch.equal(vector, theirs[name]), name

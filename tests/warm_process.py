@@ -20,9 +20,9 @@ import matplotlib.figure  # noqa: F401  (imported before the fork)
 import sklearn.datasets  # noqa: F401
 import torch
 
-import fedlada.cli
+import fedlada.workbench.cli
 
-for place, _ in fedlada.cli.COMMANDS.values():
+for place, _ in fedlada.workbench.cli.COMMANDS.values():
     importlib.import_module(place.partition(":")[0])
 
 
@@ -39,7 +39,7 @@ def run(request: dict) -> None:
     sys.argv = [program or "fedlada", *request["arguments"]]
     code: object = 0 if program else 99
     try:
-        runpy.run_path(program, run_name="__main__") if program else fedlada.cli.main()
+        runpy.run_path(program, run_name="__main__") if program else fedlada.workbench.cli.main()
     except SystemExit as exit:
         code = exit.code
     except BaseException:

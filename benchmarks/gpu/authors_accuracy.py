@@ -46,8 +46,8 @@ import torch
 from authors import server_class, train, write_arrays
 
 from fedlada import models, recipes, simulate
-from fedlada.cohorts import Bernoulli
 from fedlada.data import Dirichlet, Source, as_samples, load_dataset
+from fedlada.federation.cohorts import Bernoulli
 
 LOCAL_EPOCHS = {"cifar10": 5, "cifar100": 2}
 BATCH, RATE, DECAY, SHARE, CONCENTRATION = 50, 0.1, 0.998, 0.1, 0.6

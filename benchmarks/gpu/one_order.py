@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-import fedlada.engines.stacking.stack as stack
+import fedlada.engines.stacked.stack as stack
 from fedlada import recipes
-from fedlada.cohorts import FixedSize
 from fedlada.data import Augmentation, Images, LocalWork, as_samples
 from fedlada.engines import StackedEngine
+from fedlada.federation.cohorts import FixedSize
+from fedlada.federation.plan import Plan
+from fedlada.federation.schedules import as_schedule
 from fedlada.models import resnet18_gn
-from fedlada.plan import Plan
-from fedlada.schedules import as_schedule
-from fedlada.simulation import Simulation
+from fedlada.training.simulation import Simulation
 
 GPU = torch.device("cuda")
 ALLOWED = {"one order": stack._sums_in_one_order, "by time": dict[str, Any]}

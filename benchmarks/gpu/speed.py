@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from fedlada import models, recipes
-from fedlada.cohorts import FixedSize
 from fedlada.data import IID, Augmentation, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
-from fedlada.plan import Plan
-from fedlada.schedules import as_schedule
-from fedlada.simulation import Simulation
+from fedlada.federation.cohorts import FixedSize
+from fedlada.federation.plan import Plan
+from fedlada.federation.schedules import as_schedule
+from fedlada.training.simulation import Simulation
 
 GPU = torch.device("cuda")
 HABITS = {"clip_norm": 10.0}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedlada.data import Augmentation, Images, load_digits
-from fedlada.randomness import bits, words
+from fedlada.federation.randomness import bits, words
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from federation import Federation, wait_until
 
-from fedlada.recipes import RECIPES
+from fedlada.methods.recipes import RECIPES
 
 LIMIT = 1800.0
 

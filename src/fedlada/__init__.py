@@ -4,29 +4,84 @@ import fedlada
 
 result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method="fedlada")
 result.model, result.history, result.plot()
+
+Public are the names in `__all__`, what its modules list in theirs, `fedlada.flower` and `fedlada.messages`. Everything
+else may move between versions.
 """
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedlada import cohorts, data, engines, local, models, recipes, schedules, server, trackers
-    from fedlada.api import load_run, simulate
-    from fedlada.cohorts import Unreliable
-    from fedlada.combine import Combiner, average
-    from fedlada.evaluation import evaluate
-    from fedlada.history import History, Result
-    from fedlada.local import LocalTransform
-    from fedlada.method import FederatedMethod
-    from fedlada.observers import Observer
-    from fedlada.plan import Plan
-    from fedlada.presets import suggested
-    from fedlada.server import ServerOptimizer
-    from fedlada.simulation import Simulation, TrainingDiverged
-    from fedlada.state import Broadcast, ClientRound, Kept, Local, Round, Server, Step, Upload
-    from fedlada.torch_optimizer import LocalOptimizer
+    from fedlada import data, engines, models
+    from fedlada.api import simulate
+    from fedlada.engines.evaluation import evaluate
+    from fedlada.federation import cohorts, schedules
+    from fedlada.federation.cohorts import Unreliable
+    from fedlada.federation.plan import Plan
+    from fedlada.methods import combine, local, recipes, server, testing
+    from fedlada.methods.combine import Combiner, average
+    from fedlada.methods.local import LocalTransform
+    from fedlada.methods.method import FederatedMethod
+    from fedlada.methods.server import ServerOptimizer
+    from fedlada.methods.state import Broadcast, ClientRound, Kept, Local, Round, Server, Step, Upload
+    from fedlada.optim import LocalOptimizer
+    from fedlada.training import trackers
+    from fedlada.training.history import History, Result
+    from fedlada.training.simulation import Observer, Simulation, TrainingDiverged
+    from fedlada.training.suggested import suggested
+    from fedlada.workbench import report
+    from fedlada.workbench.load import load_run
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "cohorts": "federation.cohorts",
+    "combine": "methods.combine",
+    "data": "data",
+    "engines": "engines",
+    "local": "methods.local",
+    "models": "models",
+    "recipes": "methods.recipes",
+    "report": "workbench.report",
+    "schedules": "federation.schedules",
+    "server": "methods.server",
+    "testing": "methods.testing",
+    "trackers": "training.trackers",
+}
+"""Public modules, and where they are."""
+_NAMES = {
+    "Broadcast": "methods.state",
+    "ClientRound": "methods.state",
+    "Combiner": "methods.combine",
+    "FederatedMethod": "methods.method",
+    "History": "training.history",
+    "Kept": "methods.state",
+    "Local": "methods.state",
+    "LocalOptimizer": "optim",
+    "LocalTransform": "methods.local",
+    "Observer": "training.simulation",
+    "Plan": "federation.plan",
+    "Result": "training.history",
+    "Round": "methods.state",
+    "Server": "methods.state",
+    "ServerOptimizer": "methods.server",
+    "Simulation": "training.simulation",
+    "Step": "methods.state",
+    "TrainingDiverged": "training.simulation",
+    "Unreliable": "federation.cohorts",
+    "Upload": "methods.state",
+    "average": "methods.combine",
+    "evaluate": "engines.evaluation",
+    "load_run": "workbench.load",
+    "simulate": "api",
+    "suggested": "training.suggested",
+}
+"""Public names, and where they are."""
 
 __all__ = [
     "Broadcast",
@@ -51,6 +106,7 @@ __all__ = [
     "Upload",
     "average",
     "cohorts",
+    "combine",
     "data",
     "engines",
     "evaluate",
@@ -58,47 +114,53 @@ __all__ = [
     "local",
     "models",
     "recipes",
+    "report",
     "schedules",
     "server",
     "simulate",
     "suggested",
+    "testing",
     "trackers",
 ]
 
-_HOMES = {
-    "api": ("load_run", "simulate"),
-    "cohorts": ("Unreliable",),
-    "evaluation": ("evaluate",),
-    "history": ("History", "Result"),
-    "local": ("LocalTransform",),
-    "combine": ("Combiner", "average"),
-    "method": ("FederatedMethod",),
-    "observers": ("Observer",),
-    "plan": ("Plan",),
-    "presets": ("suggested",),
-    "server": ("ServerOptimizer",),
-    "simulation": ("Simulation", "TrainingDiverged"),
-    "state": ("Broadcast", "ClientRound", "Kept", "Local", "Round", "Server", "Step", "Upload"),
-    "torch_optimizer": ("LocalOptimizer",),
-}
-"""Where the names are that are no modules."""
 
+class _PublicPlaces(MetaPathFinder, Loader):
+    """Lets `from fedlada.recipes import fedavg` find the module where it really is."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        place = _MODULES.get(name.removeprefix("fedlada."))
+        return None if place is None or f"fedlada.{place}" == name else ModuleSpec(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(f"fedlada.{_MODULES[spec.name.removeprefix('fedlada.')]}")
+        self.own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.own  # it stays the module that it was
+
+
+sys.meta_path.append(_PublicPlaces())
 
 if not TYPE_CHECKING:  # a checker would take every name for known
 
     def __getattr__(name: str) -> Any:
         """Import what is asked for, and with it torch: the command line answers simple questions without it."""
-        for home, names in _HOMES.items():
-            if name in names:
-                globals()[name] = found = getattr(import_module(f"fedlada.{home}"), name)
-                return found
-        if name.isidentifier() and not name.startswith("_"):
+        if name in _NAMES:
+            found = getattr(import_module(f"fedlada.{_NAMES[name]}"), name)
+        elif name in _MODULES:
+            found = import_module(f"fedlada.{_MODULES[name]}")
+        elif name.isidentifier() and not name.startswith("_"):
             try:
                 return import_module(f"fedlada.{name}")
             except ModuleNotFoundError as error:
                 if error.name != f"fedlada.{name}":
                     raise
-        raise AttributeError(f"fedlada has no {name!r}")
+                raise AttributeError(f"fedlada has no {name!r}") from None
+        else:
+            raise AttributeError(f"fedlada has no {name!r}")
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     """The command line, all of which is imported where Ctrl-C is one word."""
     try:
-        from fedlada.cli import main as command_line
+        from fedlada.workbench.cli import main as command_line
     except KeyboardInterrupt:
         print("fedlada: stopped", file=sys.stderr)
         sys.exit(130)

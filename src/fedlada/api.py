@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch import nn
 
-from fedlada import processes
-from fedlada.cohorts import Cohorts, Everyone, FixedSize, Unreliable
-from fedlada.data.batches import LocalWork
-from fedlada.data.partition import IID, Given, Partition
-from fedlada.data.samples import Samples, as_samples
+from fedlada.data.samples import as_samples
+from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
-from fedlada.engines.stacking.precision import PRECISIONS
-from fedlada.engines.threads import cpu_threads
-from fedlada.evaluation import Loss, Metric
-from fedlada.flat import trainable
-from fedlada.history import Result
-from fedlada.messages.spec import Messages, vectors
-from fedlada.method import FederatedMethod
-from fedlada.observers import Callback, StopAt, as_observer
-from fedlada.plan import Plan
-from fedlada.presets import suggested
-from fedlada.randomness import Ints, torch_seed
-from fedlada.recipes import RECIPES
-from fedlada.schedules import Schedule, as_schedule
-from fedlada.simulation import Simulation
-from fedlada.trial import check_transform
-from fedlada.validation import one_of, probability, whole_number
+from fedlada.engines.evaluation import Loss, Metric
+from fedlada.engines.stacked.precision import PRECISIONS
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
+from fedlada.federation.partition import Partition
+from fedlada.federation.plan import Plan
+from fedlada.federation.schedules import Schedule
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.validation import one_of, probability, whole_number
+from fedlada.models.flat import trainable
+from fedlada.training.history import Result
+from fedlada.training.observers import Callback, StopAt, as_observer
+from fedlada.training.resolve import (
+    Model,
+    resolve_clients,
+    resolve_cohorts,
+    resolve_device,
+    resolve_messages,
+    resolve_method,
+    resolve_model,
+    resolve_schedule,
+)
+from fedlada.training.shared import SharedState, SharedStop
+from fedlada.training.simulation import Simulation
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
-    from fedlada.runs.load import StoredRun
-
-Model = nn.Module | Callable[[], nn.Module]
 
 
 def simulate(
@@ -142,7 +141,7 @@ def simulate(
     numbers = dtype or next(iter(trainable(network).values())).dtype
     train_samples = as_samples(train, place, numbers)
     plan = Plan(
-        clients=_clients(partition, train_samples, seed),
+        clients=resolve_clients(partition, train_samples, seed),
         cohorts=resolve_cohorts(cohorts, cohort_size),
         work=LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps),
         schedule=resolve_schedule(lr, lr_decay, method),
@@ -185,14 +184,14 @@ def simulate(
     if stop_at_accuracy is not None or stop_after_seconds is not None:
         observers.append(StopAt(stop_at_accuracy, stop_after_seconds))
     if progress:
-        from fedlada.progress import live_or_plain  # rich is not needed without it
+        from fedlada.training.progress import live_or_plain  # rich is not needed without it
 
         observers.append(live_or_plain(runner.method.name))
     folder = _folder(out, checkpoint_every)
     if processes.num_processes() > 1:
         # The first process speaks, writes and decides for all.
         told, folder = (observers, folder) if processes.is_first() else ([], None)
-        observers = [processes.SharedState(), *told, processes.SharedStop()]
+        observers = [SharedState(), *told, SharedStop()]
     simulation.run(rounds, observers, folder=folder)
     return simulation.result()
 
@@ -208,99 +207,3 @@ def _folder(out: str | Path | RunFolder | None, checkpoint_every: int) -> RunFol
     from fedlada.runs.folder import RunFolder  # safetensors is not needed without it
 
     return out if isinstance(out, RunFolder) else RunFolder(out, checkpoint_every=checkpoint_every)
-
-
-def load_run(path: str | Path, model: Model | None = None, *, trust: bool = False) -> StoredRun:
-    """Open a run's folder: its configuration, history and model.
-
-    Give a `model` that is not built in, or `trust=True` to import the one that the folder names.
-    """
-    from fedlada.runs.load import open_run  # safetensors is not needed to simulate
-
-    return open_run(path, model, trust=trust)
-
-
-def resolve_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
-    return place
-
-
-def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
-    """The method, or what is suggested under that name."""
-    if isinstance(method, FederatedMethod):
-        for part in method.local:
-            check_transform(part)
-        return method
-    if not isinstance(method, str):
-        raise ValueError(f"method must be a FederatedMethod, as from fedlada.recipes, or a name, got {method!r}")
-    found: FederatedMethod = suggested(method)["method"]
-    return found
-
-
-def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
-    """The rate of each round as given; what is left out goes with the method's name."""
-    values = suggested(method) if isinstance(method, str) and not callable(lr) else {"lr_decay": 1.0}
-    rate, decay = values.get("lr") if lr is None else lr, values["lr_decay"] if lr_decay is None else lr_decay
-    if rate is None:
-        raise ValueError("lr must be given with a method of one's own: a rate comes with a name alone")
-    return as_schedule(rate, decay)
-
-
-def resolve_messages(text: str, method: FederatedMethod) -> Messages:
-    """The codes of that name, if they suit the method and name only vectors that some method sends."""
-    messages = Messages.parse(text)
-    messages.of(method)
-    messages.check_names({*vectors(method), *_known_vectors()})
-    return messages
-
-
-@cache
-def _known_vectors() -> frozenset[str]:
-    return frozenset(path for recipe in RECIPES.values() for path in vectors(recipe()))
-
-
-def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:
-    """The model, or the one that the function makes, whose first weights the seed fixes."""
-    if dtype not in (None, torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    if isinstance(model, nn.Module):
-        return model
-    # One thread: some initializers (orthogonal_) are sums, whose last bits depend on the number of threads.
-    with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
-        torch.manual_seed(torch_seed(seed, "first weights"))
-        try:
-            made = model()
-        except Exception as error:
-            raise ValueError(f"the model could not be made: {error}") from error
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"model must be an nn.Module or a function that makes one, got {type(made).__name__}")
-    return made
-
-
-def _clients(partition: Partition | Iterable[Iterable[int]] | None, samples: Samples, seed: int) -> list[Ints]:
-    if partition is None:
-        partition = IID(num_clients=min(10, len(samples)))
-    elif not isinstance(partition, Partition):
-        if not isinstance(partition, Iterable):
-            raise ValueError(f"partition must come from fedlada.data or list each client's samples, got {partition!r}")
-        partition = Given(indices=partition)
-    # Only partitions by class look at the labels: a large dataset is not read for the others.
-    labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))
-    return partition.assign(labels, seed)
-
-
-def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:
-    """The given way of drawing cohorts, or so many clients, or all."""
-    if cohorts is not None and cohort_size is not None:
-        raise ValueError("give cohort_size or cohorts, not both")
-    if cohorts is not None:
-        return cohorts
-    return Everyone() if cohort_size is None else FixedSize(cohort_size)

@@ -1,10 +1,12 @@
-"""Arrows point one way: which part of the library may import which."""
+"""Arrows point down: which room of the library may import which. Every file counts, and every import in it."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,83 +14,111 @@ import pytest
 import fedlada
 
 ROOT = Path(fedlada.__file__).parent
-CORE = {"state", "validation"}
-DATA = {"data", "randomness", "validation"}
-ENGINES = {"engines", "method", "flat", "data", "messages", "plan", "evaluation", "probe", "randomness", "state"}
-ENGINES |= {"layers", "trial", "validation"}
 
-MAY_IMPORT: dict[str, set[str]] = {
-    "state": set(),
-    "validation": {"words"},
-    "words": set(),
-    "randomness": set(),
-    "schedules": {"validation"},
-    "local": {"local", *CORE},
-    "server": {"server", *CORE},
-    "held": {"local", "server", *CORE},
-    "combine": {"combine", *CORE},
-    "method": {"combine", "held", "local", "server", *CORE},
-    "trial": {"held", "local", "method", "randomness", *CORE},
-    "recipes": {"method", "local", "server", *CORE},
-    "flat": set(),
-    "torch_optimizer": {"flat", "method", "state"},
-    "layers": set(),
-    "models": {"models", "layers", "validation"},
-    "data": DATA,
-    "cohorts": {"randomness", "validation"},
-    "plan": {"cohorts", "data", "randomness", "schedules", "validation"},
-    "evaluation": {"data"},
-    "probe": {"data", "evaluation", "flat"},
-    "messages": {"messages", "method", "randomness", *CORE},
-    "engines": ENGINES,
-    "history": {"method", "state", "report"},
-    "flower": {"flower", "api", "cohorts", "simulation", "observers", "history", "runs", "schedules", *ENGINES},
+LEVELS = [
+    {"methods"},
+    {"federation"},
+    {"data", "models", "messages"},
+    {"engines", "plots"},
+    {"training"},
+    {"runs"},
+    {"api", "flower", "optim"},
+    {"workbench"},
+    {"paper"},
+]
+"""The rooms from the ground up; each may import those below it and itself."""
+LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+DOORS = {"__init__", "__main__"}
+"""What stands in front of all rooms: the list of public names, and the command."""
+
+ONLY_IN = {
+    "click": {"workbench", "paper"},
+    "rich": {"training", "workbench"},
+    "matplotlib": {"plots"},
+    "flwr": {"flower"},
+    "safetensors": {"runs", "flower", "workbench"},
 }
-"""Packages and modules of the lower half; what is not listed here stands on top and may import anything."""
-
-THIRD_PARTY_OF_THE_CORE = {"combine", "held", "method", "recipes", "local", "server", "state", "validation", "words"}
+"""Other people's packages, and the rooms that may import them."""
 
 
+@cache
 def modules():
+    """Every module by its name."""
+    found = {}
     for path in sorted(ROOT.rglob("*.py")):
-        yield path, path.relative_to(ROOT).with_suffix("").parts[0]
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
 
 
 def imports(path):
+    """What a file imports, inside functions and for type checkers too: modules by their whole name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in modules() else node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize(("path", "part"), list(modules()), ids=lambda value: str(value).split("fedlada/")[-1])
-def test_imports_follow_the_arrows(path, part):
-    if part not in MAY_IMPORT:
-        return
-    for name in imports(path):
-        if name.startswith("fedlada."):
-            assert name.split(".")[1] in MAY_IMPORT[part], f"{part} must not import {name}"
+def room_of(name):
+    return [*name.split("."), "__init__"][1]
+
+
+INSIDE = {name: path for name, path in modules().items() if room_of(name) not in DOORS}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_arrows_point_down(name):
+    room = room_of(name)
+    for target in imports(INSIDE[name]):
+        if target.startswith("fedlada."):
+            other = room_of(target)
+            assert other == room or LEVEL[other] < LEVEL[room], f"{name} must not import {target}"
+
+
+def test_no_circle_of_files():
+    graph = {name: {one for one in imports(path) if one in INSIDE} for name, path in INSIDE.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def test_the_rooms_are_those_on_record():
+    assert {room_of(name) for name in INSIDE} == set(LEVEL)
+    assert len(LEVEL) <= 14
+    assert len(LEVELS) <= 9
 
 
 def test_methods_import_torch_alone():
     allowed = {"torch", "fedlada", *sys.stdlib_module_names}
-    for path, part in modules():
-        if part in THIRD_PARTY_OF_THE_CORE:
-            assert {name.split(".")[0] for name in imports(path)} <= allowed, path
+    for name, path in INSIDE.items():
+        if room_of(name) == "methods":
+            assert {one.split(".")[0] for one in imports(path)} <= allowed, name
+
+
+def test_other_packages_stay_in_their_rooms():
+    for name, path in INSIDE.items():
+        for target in {one.split(".")[0] for one in imports(path)} & set(ONLY_IN):
+            assert room_of(name) in ONLY_IN[target], f"{name} must not import {target}"
+
+
+def test_every_public_name_is_in_one_list():
+    assert sorted(fedlada.__all__) == sorted([*fedlada._MODULES, *fedlada._NAMES])
+
+
+@pytest.mark.parametrize("name", fedlada._MODULES)
+def test_public_modules_can_be_imported_by_their_public_name(name):
+    program = f"import fedlada.{name} as one, fedlada; assert one is fedlada.{name}, one; print(one.__spec__.name)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout.strip() == f"fedlada.{fedlada._MODULES[name]}", run.stderr
 
 
 def test_flower_is_imported_by_its_public_modules_and_in_one_place():
     """The rest of it moves between versions; who a process is can be told through no other."""
     public = {"flwr.app", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.clientapp"}
-    for path, part in modules():
+    for path in INSIDE.values():
         used = {name for name in imports(path) if name.split(".")[0] == "flwr"}
-        assert not used or part == "flower", path
         assert used <= public | ({"flwr.supercore.task_identity"} if path.name == "grid.py" else set()), path
-
-
-def test_every_part_of_the_lower_half_exists():
-    assert set(MAY_IMPORT) <= {part for _, part in modules()}
 
 
 WITH_TORCH_AND_NUMPY_ALONE = """
@@ -139,5 +169,5 @@ def test_importing_and_simulating_need_torch_and_numpy_alone():
 
 
 def test_files_stay_small():
-    lengths = {path: len(path.read_text().splitlines()) for path, _ in modules()}
+    lengths = {path: len(path.read_text().splitlines()) for path in modules().values()}
     assert {path: lines for path, lines in lengths.items() if lines > 350} == {}

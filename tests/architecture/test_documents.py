@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fedlada
 from fedlada import recipes
-from fedlada.recipes import hyper_parameters
+from fedlada.methods.recipes import hyper_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,9 +9,9 @@ from torch import nn
 
 import fedlada
 from fedlada import schedules
-from fedlada.cohorts import FixedSize, Unreliable
 from fedlada.data import LocalWork
-from fedlada.plan import Plan
+from fedlada.federation.cohorts import FixedSize, Unreliable
+from fedlada.federation.plan import Plan
 from method_table import METHODS
 from reference import algorithms
 from reference.problem import Problem, RoundSpec

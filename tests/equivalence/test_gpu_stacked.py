@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import fedlada
-from fedlada.cohorts import FixedSize
 from fedlada.data import Augmentation, Dirichlet, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
-from fedlada.evaluation import evaluate
-from fedlada.local import LocalTransform
+from fedlada.engines.evaluation import evaluate
+from fedlada.federation.cohorts import FixedSize
+from fedlada.federation.plan import Plan
+from fedlada.federation.randomness import bits, words
+from fedlada.federation.schedules import as_schedule
+from fedlada.methods.local import LocalTransform
 from fedlada.models import cnn_gn, lenet, resnet18_gn, text_transformer
-from fedlada.plan import Plan
-from fedlada.randomness import bits, words
-from fedlada.schedules import as_schedule
-from fedlada.simulation import Simulation
+from fedlada.training.simulation import Simulation
 from method_table import METHODS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

@@ -13,12 +13,12 @@ from torch import nn
 import fedlada
 import small_federation
 from fedlada.data import Given
-from fedlada.flat import flatten
 from fedlada.flower import wire
-from fedlada.local import AMSGrad, LocalTransform
-from fedlada.method import FederatedMethod
-from fedlada.server import SGD, ServerOptimizer
-from fedlada.trial import check_transform
+from fedlada.methods.local import AMSGrad, LocalTransform
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.server import SGD, ServerOptimizer
+from fedlada.methods.testing import check_transform
+from fedlada.models.flat import flatten
 from tasks import blobs, small_net
 
 EVEN = Given(indices=[range(start, start + 24) for start in range(0, 120, 24)])

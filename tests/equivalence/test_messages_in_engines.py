@@ -7,12 +7,12 @@ import torch
 
 import fedlada
 from equivalence.test_stacked_equals_sequential import assert_same, simulation
-from fedlada.cohorts import Everyone, FixedSize
 from fedlada.engines import SequentialEngine, StackedEngine
 from fedlada.engines.post import Post
+from fedlada.federation.cohorts import Everyone, FixedSize
 from fedlada.messages import CannotEncode, Exchange, to_bytes
+from fedlada.methods.state import map_tensors, named_tensors
 from fedlada.models import cnn_gn
-from fedlada.state import map_tensors, named_tensors
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
 
@@ -91,7 +91,7 @@ def test_what_was_not_sent_is_sent_later():
     wanted = [torch.randn(50, generator=torch.Generator().manual_seed(n)) for n in range(30)]
     kept, arrived = exchange.init_kept(wanted[0]), torch.zeros(50)
     for round, delta in enumerate(wanted, 1):
-        upload = exchange.with_rest(fedlada.state.Upload(delta, ()), kept)
+        upload = exchange.with_rest(fedlada.methods.state.Upload(delta, ()), kept)
         received = exchange.decode(exchange.encode(upload, round), upload)
         kept = exchange.rest(upload, received, exchange.of_method(kept))
         assert (received.delta != 0).sum() == 5

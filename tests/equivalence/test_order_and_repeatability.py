@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 import fedlada
-from fedlada.cohorts import Everyone, Scheduled
 from fedlada.data import LocalWork, as_samples
 from fedlada.engines import SequentialEngine
-from fedlada.plan import Plan
-from fedlada.schedules import Constant
-from fedlada.state import named_tensors
+from fedlada.federation.cohorts import Everyone, Scheduled
+from fedlada.federation.plan import Plan
+from fedlada.federation.schedules import Constant
+from fedlada.methods.state import named_tensors
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
 

@@ -10,16 +10,16 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import fedlada
-from fedlada.cohorts import Bernoulli, FixedSize, Unreliable
 from fedlada.data import Augmentation, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine, choose_engine
-from fedlada.engines.stacking.networks import LayeredNetwork, NotStackable, VmappedNetwork
-from fedlada.layers import GroupNorm
+from fedlada.engines.stacked.networks import LayeredNetwork, NotStackable, VmappedNetwork
+from fedlada.federation.cohorts import Bernoulli, FixedSize, Unreliable
+from fedlada.federation.plan import Plan
+from fedlada.federation.schedules import as_schedule
+from fedlada.methods.state import named_tensors
 from fedlada.models import cnn_gn, lenet, mlp, text_transformer
-from fedlada.plan import Plan
-from fedlada.schedules import as_schedule
-from fedlada.simulation import Simulation
-from fedlada.state import named_tensors
+from fedlada.models.layers import GroupNorm
+from fedlada.training.simulation import Simulation
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
 

@@ -13,10 +13,10 @@ from torch import nn
 import fedlada
 from fedlada.data import Given, as_samples
 from fedlada.engines import StackedEngine, choose_engine
-from fedlada.engines.stacking.choice import choose_network
-from fedlada.engines.stacking.networks import LayeredNetwork, NotStackable
-from fedlada.flat import FlatModel
-from fedlada.schedules import WarmUp
+from fedlada.engines.stacked.choice import choose_network
+from fedlada.engines.stacked.networks import LayeredNetwork, NotStackable
+from fedlada.federation.schedules import WarmUp
+from fedlada.models.flat import FlatModel
 from method_table import METHODS
 from tasks import blobs, small_net
 
@@ -118,11 +118,11 @@ def test_chunks_with_batches_of_different_widths():
 
 
 def chunked(x, y, clients, places):
-    from fedlada.cohorts import Everyone
     from fedlada.data import LocalWork
-    from fedlada.plan import Plan
-    from fedlada.schedules import Constant
-    from fedlada.simulation import Simulation
+    from fedlada.federation.cohorts import Everyone
+    from fedlada.federation.plan import Plan
+    from fedlada.federation.schedules import Constant
+    from fedlada.training.simulation import Simulation
 
     cpu = torch.device("cpu")
     engine = StackedEngine(
@@ -185,7 +185,7 @@ def test_frozen_parts_stay_in_evaluation_mode_after_an_evaluation(bare):
 def test_an_empty_cohort_in_chunks():
     x, y = blobs()
     simulation = chunked(x, y, [np.arange(10), np.arange(10, 20)], places=1)
-    from fedlada.cohorts import Unreliable
+    from fedlada.federation.cohorts import Unreliable
 
     object.__setattr__(simulation.plan, "unreliable", Unreliable(dropout=1.0))
     simulation.run(1)

@@ -18,7 +18,7 @@ from command_line import ENVIRONMENT, rows
 from command_line import fedlada as command
 from fedlada.data import IID
 from fedlada.flower import InProcessGrid, MethodStrategy, client_app
-from fedlada.state import named_tensors
+from fedlada.methods.state import named_tensors
 
 CLIENTS = IID(num_clients=4)
 SETTINGS = {"cohort_size": 2, "batch_size": 25, "local_steps": 2, "seed": 3, "lr": 0.05}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from fedlada.federation.randomness import bits, uniform
 from fedlada.models import MODELS
-from fedlada.randomness import bits, uniform
 
 STORED = Path(__file__).with_name("first_forward.json")
 INPUTS = {"cnn-gn": (1, 8, 8), "mlp": (1, 8, 8), "text-transformer": (32,)}

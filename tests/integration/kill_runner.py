@@ -25,8 +25,8 @@ import safetensors.torch
 import sklearn.datasets  # noqa: F401  (imported before the fork)
 import torch
 
-import fedlada.cli
-import fedlada.cli.run  # a command is imported when it is asked for, else in every fork
+import fedlada.workbench.cli
+import fedlada.workbench.cli.run  # a command is imported when it is asked for, else in every fork
 from fedlada.runs import checkpoints
 
 ROUNDS = 9 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
@@ -46,7 +46,7 @@ def start(arguments: list[str], die_at_write: int | None = None, die_after: floa
         if die_after is not None:  # the system ends it by SIGPROF, which nobody here handles: as sudden as SIGKILL
             signal.setitimer(signal.ITIMER_PROF, die_after)
         sys.argv = ["fedlada", *arguments]
-        fedlada.cli.main()
+        fedlada.workbench.cli.main()
     except SystemExit as exit:
         os._exit(exit.code if isinstance(exit.code, int) else 1)
     finally:

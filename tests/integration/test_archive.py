@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 from command_line import rows
-from fedlada.campaign.archive import Archive, adopt_archive, read_archive
-from fedlada.campaign.archived_run import ArchivedRun
-from fedlada.campaign.columns import shortened
-from fedlada.campaign.goal import Goal
-from fedlada.campaign.request import Request
-from fedlada.campaign.run import Work, carry_out
-from fedlada.campaign.store import RunStore, runs_in
 from fedlada.data.sources import CONTENT_BY_NAME, DATASETS
-from fedlada.experiment import Experiment
-from fedlada.report.curves import all_curves
-from fedlada.report.records import read_runs
-from fedlada.report.watch import LiveReport
 from fedlada.runs.archived import archived_notes
+from fedlada.workbench.campaign.archive import Archive, adopt_archive, read_archive
+from fedlada.workbench.campaign.archived_run import ArchivedRun
+from fedlada.workbench.campaign.columns import shortened
+from fedlada.workbench.campaign.goal import Goal
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.run import Work, carry_out
+from fedlada.workbench.campaign.store import RunStore, runs_in
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.curves import all_curves
+from fedlada.workbench.report.records import read_runs
+from fedlada.workbench.report.watch import LiveReport
 
 TINY = Experiment(
     model="mlp",

@@ -13,12 +13,12 @@ from dataclasses import replace
 from filelock import FileLock, Timeout
 
 from command_line import COMMAND, num_rows, rows, running, wait_until
-from fedlada.campaign.goal import Goal, Milestone
-from fedlada.campaign.request import Request
-from fedlada.campaign.run import Budget, Work, carry_out
-from fedlada.campaign.store import RunStore
-from fedlada.experiment import Experiment
-from fedlada.parallel import DIVERGED_FILE, Job, run_jobs
+from fedlada.workbench.campaign.goal import Goal, Milestone
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.run import Budget, Work, carry_out
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.parallel import DIVERGED_FILE, Job, run_jobs
 
 ENDLESS = 100_000
 TINY = Experiment(

@@ -76,7 +76,7 @@ def test_several_runs_at_a_time_save_theirs(tmp_path):
 
 COUNTING = """
 import os, signal, sys
-from fedlada.ending import when_asked_to_end
+from fedlada.workbench.ending import when_asked_to_end
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else as the tests have it, which may run under nohup
 heard = []
 with when_asked_to_end(lambda number, frame: heard.append(number)):

@@ -20,14 +20,14 @@ from safetensors.torch import load_file
 
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, num_rows, rows, running, wait_until
-from fedlada.cli import fedlada as command_line
-from fedlada.cli import main
-from fedlada.cli.flags import build_experiment
-from fedlada.cli.output import new_folder
+from fedlada.methods.recipes import RECIPES
 from fedlada.models import mlp
 from fedlada.models.factory import model_factory
-from fedlada.presets import preset
-from fedlada.recipes import RECIPES
+from fedlada.workbench.cli import fedlada as command_line
+from fedlada.workbench.cli import main
+from fedlada.workbench.cli.flags import build_experiment
+from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.presets import preset
 
 QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2"]
 
@@ -193,7 +193,7 @@ def test_two_runs_of_one_second_have_folders_of_their_own(monkeypatch):
     class Clock:
         now = staticmethod(lambda: next(moments))
 
-    monkeypatch.setattr("fedlada.cli.output.datetime", Clock)
+    monkeypatch.setattr("fedlada.workbench.cli.output.datetime", Clock)
     assert [new_folder("run").name for _ in range(2)] == ["20261116-144115.341-run", "20261116-144115.342-run"]
 
 

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from fedlada.report.watch import LiveReport
+from fedlada.workbench.report.watch import LiveReport
 
 FLAGS = ["--model", "mlp", "--num-clients", 8, "--cohort-size", 2, "--local-steps", 2, "--device", "cpu"]
 RUN = ["run", "--method", "fedavg", *FLAGS, "--checkpoint-every", 1, "--rounds", 3, "--quiet"]
@@ -19,7 +19,7 @@ NUMBER = "which must be a number"
 def three_rounds(tmp_path_factory):
     from click.testing import CliRunner
 
-    from fedlada.cli import fedlada
+    from fedlada.workbench.cli import fedlada
 
     folder = tmp_path_factory.mktemp("metrics") / "fedavg-seed0"
     done = CliRunner().invoke(fedlada, [*map(str, RUN), "--out", str(folder)])

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from PIL import Image
 
 from command_line import fedlada, rows
-from fedlada.cli import fedlada as command_line
 from fedlada.data.sources import DATASETS
-from fedlada.presets import preset
+from fedlada.workbench.cli import fedlada as command_line
+from fedlada.workbench.presets import preset
 
 RANDOM = np.random.default_rng(0)
 SMALL = [

@@ -19,12 +19,12 @@ from flwr.serverapp.strategy import (
 )
 
 from fedlada import load_run, recipes
+from fedlada.federation.schedules import Cosine, WarmUp
 from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
 from fedlada.flower.memory import Memories
 from fedlada.flower.versions import Version
-from fedlada.schedules import Cosine, WarmUp
-from fedlada.state import Kept
+from fedlada.methods.state import Kept
 from method_table import METHODS
 from small_federation import (
     CLIENTS,

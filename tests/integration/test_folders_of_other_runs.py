@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from command_line import rows
-from fedlada.report.records import read_runs
+from fedlada.workbench.report.records import read_runs
 
 FLAGS = ["--model", "mlp", "--num-clients", "10", "--cohort-size", "2", "--local-epochs", "1", "--device", "cpu"]
 

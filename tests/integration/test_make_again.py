@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import ENVIRONMENT
-from fedlada.cli.reproduce import reproduce
+from fedlada.paper.reproduce import reproduce
 
 ROOT = Path(__file__).parents[2]
 PAGE = """

@@ -10,10 +10,10 @@ import threading
 import pytest
 
 import fedlada
-from fedlada.report.chart import Chart, Series
-from fedlada.report.page import RunRecord, write_page
-from fedlada.report.table import Table
-from fedlada.report.watch import LiveReport, serve
+from fedlada.plots.chart import Chart, Series
+from fedlada.workbench.report.page import RunRecord, write_page
+from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.watch import LiveReport, serve
 from tasks import UNEQUAL, blobs, small_net
 
 playwright = pytest.importorskip(

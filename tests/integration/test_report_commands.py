@@ -16,11 +16,11 @@ import torch
 
 import fedlada as library
 from command_line import COMMAND, running
-from fedlada.cli import main
-from fedlada.experiment import Experiment
-from fedlada.report.stored import write_command, write_tables
-from fedlada.report.table import Table
-from fedlada.report.watch import LiveReport, serve
+from fedlada.workbench.cli import main
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.stored import write_command, write_tables
+from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.watch import LiveReport, serve
 from tasks import UNEQUAL, blobs, small_net
 
 QUICK = {"model": "mlp", "local_steps": 2, "num_clients": 8, "cohort_size": 2, "rounds": 3}

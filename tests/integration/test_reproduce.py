@@ -15,10 +15,7 @@ import pytest
 import torch
 
 from command_line import fedlada, rows
-from fedlada.campaign.identity import digest
-from fedlada.campaign.run import Shard, Work, carry_out
-from fedlada.campaign.store import RunStore
-from fedlada.history import History
+from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper import published
 from fedlada.paper.choices import PRESETS, values_of
 from fedlada.paper.main_runs import stands_for
@@ -26,8 +23,11 @@ from fedlada.paper.scales import scale_of
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group
 from fedlada.paper.targets import TARGETS
-from fedlada.recipes import RECIPES, hyper_parameters
-from fedlada.report.watch import LiveReport
+from fedlada.training.history import History
+from fedlada.workbench.campaign.identity import digest
+from fedlada.workbench.campaign.run import Shard, Work, carry_out
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.report.watch import LiveReport
 
 CPU = ["--scale", "smoke", "--device", "cpu"]
 HERE = Work(jobs=1, quiet=True)

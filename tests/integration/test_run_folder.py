@@ -14,10 +14,10 @@ import torch
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
 from fedlada import recipes, schedules
-from fedlada.experiment import Experiment
+from fedlada.methods.state import named_tensors
 from fedlada.runs import Checkpoint, Checkpoints, DamagedCheckpoint, RunFolder
 from fedlada.runs.config import describe_schedule
-from fedlada.state import named_tensors
+from fedlada.workbench.experiment import Experiment
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
 
@@ -408,7 +408,7 @@ def fedlada_here(*arguments):
     import contextlib
     import io
 
-    from fedlada.cli import main
+    from fedlada.workbench.cli import main
 
     errors, before = io.StringIO(), sys.argv
     try:

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import fedlada
 from fedlada import recipes
-from fedlada.cohorts import Bernoulli, Scheduled, Unreliable
 from fedlada.data import IID, ByKey, Dirichlet
+from fedlada.federation.cohorts import Bernoulli, Scheduled, Unreliable
 from fedlada.runs.clients import read_clients
 from tasks import UNEQUAL, blobs, small_net
 

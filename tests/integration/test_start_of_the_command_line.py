@@ -12,8 +12,8 @@ import pytest
 
 import fedlada
 from command_line import ENVIRONMENT
-from fedlada.cli import fedlada as command_line
-from fedlada.cli.data import data
+from fedlada.workbench.cli import fedlada as command_line
+from fedlada.workbench.cli.data import data
 
 NO_TORCH = """
 import sys

@@ -12,10 +12,10 @@ import pytest
 import fedlada
 from command_line import fedlada as start_fedlada
 from command_line import rows
-from fedlada.experiment import Experiment
 from fedlada.models import mlp
 from fedlada.models.factory import OWN_FACTORIES, is_built_in
 from fedlada.paper.scales import SMOKE
+from fedlada.workbench.experiment import Experiment
 
 FEW = ["--num-clients", 8, "--cohort-size", 2, "--local-steps", 2, "--batch-size", 10, "--device", "cpu"]
 QUICK = [*FEW, "--rounds", 2, "--quiet"]
@@ -200,7 +200,7 @@ def test_the_librarys_own_factories_are_built_in():
     """Those of a reproduction, and nothing else of the package: a folder could name any function of it."""
     assert set(OWN_FACTORIES) == set(SMOKE.lenet_models.values())
     assert all(map(is_built_in, ["mlp", *OWN_FACTORIES]))
-    assert not any(map(is_built_in, ["fedlada.cli:main", "fedlada.paper.small_lenet:nn", "os:system"]))
+    assert not any(map(is_built_in, ["fedlada.workbench.cli:main", "fedlada.paper.small_lenet:nn", "os:system"]))
 
 
 def test_a_module_that_lies_beside_a_folder_stands_for_none_of_ours(tmp_path):

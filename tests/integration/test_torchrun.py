@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from command_line import ENVIRONMENT, fedlada, num_rows, rows, wait_until
 from fedlada.engines.distributed import shares
-from fedlada.plan import Assignment
+from fedlada.federation.plan import Assignment
 
 SETTINGS = [
     "--num-clients", 8, "--cohort-size", 5, "--local-epochs", 1, "--size-spread", 0.7, "--dropout", 0.2, "--dtype",

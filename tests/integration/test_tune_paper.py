@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlada.campaign.archive import read_archive
-from fedlada.campaign.identity import DECIDES_NOTHING
+from fedlada.methods.recipes import RECIPES
 from fedlada.paper import choices
-from fedlada.presets import SETTINGS
-from fedlada.recipes import RECIPES
+from fedlada.workbench.campaign.archive import read_archive
+from fedlada.workbench.campaign.identity import DECIDES_NOTHING
+from fedlada.workbench.presets import SETTINGS
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CHOSEN = [{"lr": 1e-5, "alpha": 0.1}, {"lr": 1e-3, "alpha": 0.1}]

@@ -1,14 +1,17 @@
 """Literal NumPy transcriptions of the published algorithms, in float64, one function each and nothing shared.
 
 Symbols are the papers'. `mean` is (1/S) sum over the active clients; K is the mean of K_i where clients differ; beta is
-always the weight of the old moment. Each function gives the list of x^1, ..., x^T.
+always the weight of the old moment. Each function gives the list of x^1, ..., x^T. Above it stands its row of the table of
+methods: the recipe, the vectors that travel down and up, hyper-parameters far from the defaults, and variants of them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from fedlada import recipes
 from reference.problem import Problem, Vector
+from reference.rows import COMMON, MOMENTS, SERVER_ADAM, transcribes
 
 
 def clip(g: Vector, c: float | None) -> Vector:
@@ -61,6 +64,7 @@ def weighted_fedcm(p: Problem, weights: dict[int, float], *, alpha) -> list[Vect
     return out
 
 
+@transcribes(recipes.fedavg, 1, 1, COMMON, ({"clip_norm": None, "weight_decay": 0.0},))
 def fedavg(p: Problem, *, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     x, out = p.x0.copy(), []
     for t, spec in enumerate(p.rounds):
@@ -77,6 +81,7 @@ def fedavg(p: Problem, *, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> li
     return out
 
 
+@transcribes(recipes.fedprox, 1, 1, {**COMMON, "mu": 0.4})
 def fedprox(p: Problem, *, mu, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     x, out = p.x0.copy(), []
     for t, spec in enumerate(p.rounds):
@@ -93,6 +98,7 @@ def fedprox(p: Problem, *, mu, server_lr=1.0, weight_decay=0.0, clip_norm=None) 
     return out
 
 
+@transcribes(recipes.scaffold, 2, 2, COMMON, ({"correction": 0.5}, {"correction": 1.5, "clip_norm": None}))
 def scaffold(p: Problem, *, correction=1.0, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     x, out, m = p.x0.copy(), [], p.num_clients
     c = np.zeros_like(x)
@@ -115,6 +121,7 @@ def scaffold(p: Problem, *, correction=1.0, server_lr=1.0, weight_decay=0.0, cli
     return out
 
 
+@transcribes(recipes.fedcm, 2, 1, {**COMMON, "alpha": 0.3})
 def fedcm(p: Problem, *, alpha, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     x, out = p.x0.copy(), []
     g_a = np.zeros_like(x)
@@ -134,6 +141,7 @@ def fedcm(p: Problem, *, alpha, server_lr=1.0, weight_decay=0.0, clip_norm=None)
     return out
 
 
+@transcribes(recipes.fedadam, 1, 1, SERVER_ADAM)
 def fedadam(
     p: Problem, *, beta1=0.9, beta2=0.99, tau=1e-2, server_lr=0.1, weight_decay=0.0, clip_norm=None
 ) -> list[Vector]:
@@ -156,6 +164,7 @@ def fedadam(
     return out
 
 
+@transcribes(recipes.fedadam_amended, 2, 1, {**SERVER_ADAM, "alpha": 0.3})
 def fedadam_amended(
     p: Problem, *, alpha, beta1=0.9, beta2=0.99, tau=1e-2, server_lr=0.1, weight_decay=0.0, clip_norm=None
 ) -> list[Vector]:
@@ -179,6 +188,23 @@ def fedadam_amended(
     return out
 
 
+@transcribes(
+    recipes.localadam,
+    2,
+    2,
+    {**COMMON, **MOMENTS},
+    (
+        {"v_start": "server"},
+        {"bias_correction": True},
+        {"bias_correction": True, "v_start": "server"},
+        {"bias_correction": True, "beta1": 0.0},
+        {"second_moment": "reset"},
+        {"maximum": False, "v_start": "server"},
+        {"power": 0.125},
+        {"maximum": False, "second_moment": "reset", "bias_correction": True, "v_init": 1e-16},
+        {"decoupled": True},
+    ),
+)
 def localadam(
     p: Problem,
     *,
@@ -229,6 +255,19 @@ def localadam(
     return out
 
 
+@transcribes(
+    recipes.fedlada,
+    3,
+    2,
+    {**COMMON, **MOMENTS, "alpha": 0.3},
+    (
+        {"v_start": "server"},
+        {"decoupled": True},
+        {"v_init": 1e-16, "alpha": 0.05},
+        {"beta1": 0.0},
+        {"beta1": 0.0, "power": 0.25},
+    ),
+)
 def fedlada(
     p: Problem,
     *,
@@ -275,6 +314,7 @@ def fedlada(
     return out
 
 
+@transcribes(recipes.feddyn, 1, 1, {"mu": 0.4, "weight_decay": 0.02, "clip_norm": 2.5})
 def feddyn(p: Problem, *, mu, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     """Acar et al. 2021, Algorithm 1, with h_i = grad L_i(theta_i) / mu and h = mean of all h_i, signs of the sums."""
     x, out = p.x0.copy(), []
@@ -293,6 +333,7 @@ def feddyn(p: Problem, *, mu, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     return out
 
 
+@transcribes(recipes.fedsam, 1, 1, {**COMMON, "rho": 0.2})
 def fedsam(p: Problem, *, rho, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     """Qu et al. 2022, Algorithm 1: the gradient at the top of the ball, on the same batch."""
     x, out = p.x0.copy(), []

@@ -17,6 +17,9 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src" / "fedlada"
 
+METHOD, AMSGRAD = "methods/method.py", "methods/local/amsgrad.py"
+DECAY, DYNAMIC = "methods/local/weight_decay.py", "methods/local/dynamic_regularizer.py"
+
 ENGINE_FAULTS: dict[str, tuple[str, str, str]] = {
     "engine: steps not weighted": (
         "engines/tally.py",
@@ -28,128 +31,152 @@ ENGINE_FAULTS: dict[str, tuple[str, str, str]] = {
         "self.method.finish(local, work.num_steps)",
         "self.method.finish(local, 1)",
     ),
-    "engine: gradients accumulate": ("flat.py", "self.gradient.zero_()", "pass"),
+    "engine: gradients accumulate": ("models/flat.py", "self.gradient.zero_()", "pass"),
     "engine: parameters not loaded": (
         "engines/sequential.py",
         "self.flat.load(point)",
         "pass",
     ),
-    "engine: memory not kept": ("simulation.py", "self.kept.update(result.kept)", "pass"),
+    "engine: memory not kept": ("training/simulation.py", "self.kept.update(result.kept)", "pass"),
     "engine: uploads all weigh the same": (
         "engines/tally.py",
         "self.weights.append(weight)",
         "self.weights.append(1.0)",
     ),
     "simulation: participation by number": (
-        "simulation.py",
+        "training/simulation.py",
         "result.weight / self.plan.total_weight",
         "len(result.accepted) / self.plan.num_clients",
     ),
-    "simulation: rate of the first round": ("simulation.py", "lr=plan.lr,", "lr=self.plan.round(1).lr,"),
+    "simulation: rate of the first round": ("training/simulation.py", "lr=plan.lr,", "lr=self.plan.round(1).lr,"),
 }
 
 FAULTS: dict[str, tuple[str, str, str]] = {
     **ENGINE_FAULTS,
-    "local step uphill": ("method.py", "local.params - local.lr * update", "local.params + local.lr * update"),
-    "delta points downhill": ("method.py", "delta=local.anchor - local.params", "delta=local.params - local.anchor"),
-    "server step uphill": ("server.py", "params - self.lr * delta", "params + self.lr * delta"),
-    "server rate forgotten": ("server.py", "params - self.lr * delta", "params - delta"),
+    "local step uphill": (METHOD, "local.params - local.lr * update", "local.params + local.lr * update"),
+    "delta points downhill": (
+        METHOD,
+        "delta=local.anchor - local.params",
+        "delta=local.params - local.anchor",
+    ),
+    "server step uphill": ("methods/server.py", "params - self.lr * delta", "params + self.lr * delta"),
+    "server rate forgotten": ("methods/server.py", "params - self.lr * delta", "params - delta"),
     "first moment: beta swapped": (
-        "local/amsgrad.py",
+        AMSGRAD,
         'self.beta1 * local["m"] + (1 - self.beta1) * update',
         '(1 - self.beta1) * local["m"] + self.beta1 * update',
     ),
     "second moment: beta swapped": (
-        "local/amsgrad.py",
+        AMSGRAD,
         'self.beta2 * local["v"] + (1 - self.beta2) * update * update',
         '(1 - self.beta2) * local["v"] + self.beta2 * update * update',
     ),
     "second moment: gradient not squared": (
-        "local/amsgrad.py",
+        AMSGRAD,
         "(1 - self.beta2) * update * update",
         "(1 - self.beta2) * update.abs()",
     ),
-    "the power ignored": ("local/amsgrad.py", 'state["v_max"] ** self.power', 'state["v_max"].sqrt()'),
-    "no square root": ("local/amsgrad.py", 'state["v_max"].sqrt()', 'state["v_max"]'),
-    "v reset each round": ("local/amsgrad.py", "return mean\n", "return shared\n"),
-    "minimum instead of maximum": ("local/amsgrad.py", "torch.maximum(v,", "torch.minimum(v,"),
-    "v uploaded instead of its maximum": ("local/amsgrad.py", '{"v": local["v_max"]}', '{"v": local["v"]}'),
-    "v starts from the wrong place": ("local/amsgrad.py", 'self.v_start == "zero" else v_rec', "True else v_rec"),
+    "the power ignored": (AMSGRAD, 'state["v_max"] ** self.power', 'state["v_max"].sqrt()'),
+    "no square root": (AMSGRAD, 'state["v_max"].sqrt()', 'state["v_max"]'),
+    "v reset each round": (AMSGRAD, "return mean\n", "return shared\n"),
+    "minimum instead of maximum": (AMSGRAD, "torch.maximum(v,", "torch.minimum(v,"),
+    "v uploaded instead of its maximum": (AMSGRAD, '{"v": local["v_max"]}', '{"v": local["v"]}'),
+    "v starts from the wrong place": (
+        AMSGRAD,
+        'self.v_start == "zero" else v_rec',
+        "True else v_rec",
+    ),
     "bias correction off by one": (
-        "local/amsgrad.py",
+        AMSGRAD,
         "m = m / (1 - self.beta1**tau)",
         "m = m / (1 - self.beta1**(tau + 1))",
     ),
     "alpha swapped": (
-        "local/global_direction.py",
+        "methods/local/global_direction.py",
         "self.alpha * update + (1 - self.alpha) * step",
         "(1 - self.alpha) * update + self.alpha * step",
     ),
-    "direction has the wrong sign": ("local/global_direction.py", "round.delta /", "-round.delta /"),
-    "direction forgets the steps": ("local/global_direction.py", "(round.lr * round.num_steps)", "round.lr"),
+    "direction has the wrong sign": ("methods/local/global_direction.py", "round.delta /", "-round.delta /"),
+    "direction forgets the steps": ("methods/local/global_direction.py", "(round.lr * round.num_steps)", "round.lr"),
     "direction: K off by one": (
-        "local/global_direction.py",
+        "methods/local/global_direction.py",
         "(round.lr * round.num_steps)",
         "(round.lr * (round.num_steps - 0.999))",
     ),
-    "proximal pull away": ("local/proximal.py", "(step.params - step.anchor)", "(step.anchor - step.params)"),
+    "proximal pull away": ("methods/local/proximal.py", "(step.params - step.anchor)", "(step.anchor - step.params)"),
     "control variate: wrong sign": (
-        "local/control_variate.py",
+        "methods/local/control_variate.py",
         "update + self.correction",
         "update - self.correction",
     ),
     "control variate: scale cancels": (
-        "local/control_variate.py",
+        "methods/local/control_variate.py",
         "mean_step - self.correction * (",
         "mean_step - (",
     ),
-    "control variate: participation forgotten": ("local/control_variate.py", "round.participation * ", ""),
+    "control variate: participation forgotten": ("methods/local/control_variate.py", "round.participation * ", ""),
     "control variate: K off by one": (
-        "local/control_variate.py",
+        "methods/local/control_variate.py",
         "(done.num_steps * done.lr)",
         "((done.num_steps + 1) * done.lr)",
     ),
     "memory not updated": (
-        "local/control_variate.py",
+        "methods/local/control_variate.py",
         '{"control_change": control - own}, {"control": control}',
         '{"control_change": control - own}, {"control": own}',
     ),
-    "weight growth": ("local/weight_decay.py", "update + self.strength", "update - self.strength"),
-    "decay towards the anchor": ("local/weight_decay.py", "self.strength * step.params", "self.strength * step.anchor"),
-    "clip grows small updates": ("local/clip_norm.py", ".clamp(max=1)", ""),
-    "norm over all stacked clients": ("local/clip_norm.py", "dim=-1, keepdim=True", "keepdim=True"),
-    "mean across clients": ("local/amsgrad.py", "* update * update", "* (update * update).mean(0, keepdim=True)"),
+    "weight growth": (DECAY, "update + self.strength", "update - self.strength"),
+    "decay towards the anchor": (
+        DECAY,
+        "self.strength * step.params",
+        "self.strength * step.anchor",
+    ),
+    "clip grows small updates": ("methods/local/clip_norm.py", ".clamp(max=1)", ""),
+    "norm over all stacked clients": ("methods/local/clip_norm.py", "dim=-1, keepdim=True", "keepdim=True"),
+    "mean across clients": (
+        AMSGRAD,
+        "* update * update",
+        "* (update * update).mean(0, keepdim=True)",
+    ),
     "server adam: beta swapped": (
-        "server.py",
+        "methods/server.py",
         'self.beta1 * state["m"] + (1 - self.beta1) * delta',
         '(1 - self.beta1) * state["m"] + self.beta1 * delta',
     ),
-    "server adam: tau inside the root": ("server.py", "(v.sqrt() + self.tau)", "(v + self.tau).sqrt()"),
-    "mean is a sum": ("combine/mean.py", "tensor / total_weight", "tensor"),
-    "weights ignored": ("combine/mean.py", "float(weights[index])", "1.0"),
-    "dynamic regularizer: sign of h": ("local/dynamic_regularizer.py", '+ step.kept["h"])', '- step.kept["h"])'),
+    "server adam: tau inside the root": ("methods/server.py", "(v.sqrt() + self.tau)", "(v + self.tau).sqrt()"),
+    "mean is a sum": ("methods/combine/mean.py", "tensor / total_weight", "tensor"),
+    "weights ignored": ("methods/combine/mean.py", "float(weights[index])", "1.0"),
+    "dynamic regularizer: sign of h": (
+        DYNAMIC,
+        '+ step.kept["h"])',
+        '- step.kept["h"])',
+    ),
     "dynamic regularizer: h of the last round alone": (
-        "local/dynamic_regularizer.py",
+        DYNAMIC,
         'step.kept["h"] - done.delta',
         "-done.delta",
     ),
-    "dynamic average: participation forgotten": ("server.py", "round.participation * delta", "delta"),
-    "dynamic average: H forgotten": ("server.py", "params - delta + h,", "params - delta,"),
-    "looks downhill": ("local/sharpness_aware.py", "point + gradient", "point - gradient"),
-    "look: norm over all stacked clients": ("local/sharpness_aware.py", "dim=-1, keepdim=True", "keepdim=True"),
+    "dynamic average: participation forgotten": ("methods/server.py", "round.participation * delta", "delta"),
+    "dynamic average: H forgotten": ("methods/server.py", "params - delta + h,", "params - delta,"),
+    "looks downhill": ("methods/local/sharpness_aware.py", "point + gradient", "point - gradient"),
+    "look: norm over all stacked clients": ("methods/local/sharpness_aware.py", "dim=-1, keepdim=True", "keepdim=True"),
     "look forgotten": (
-        "method.py",
+        METHOD,
         "gradient_at(point))\n\n    def look",
         "gradient_at(local.params))\n\n    def look",
     ),
-    "clip after L2": ("recipes.py", "return clip + decay", "return decay + clip"),
+    "clip after L2": ("methods/recipes.py", "return clip + decay", "return decay + clip"),
     "correction after clipping": (
-        "recipes.py",
+        "methods/recipes.py",
         "correction + _clip_and_decay(clip_norm, weight_decay)",
         "_clip_and_decay(clip_norm, weight_decay) + correction",
     ),
-    "amendment before AMSGrad": ("recipes.py", "optimizer, *amendment,", "*amendment, optimizer,"),
-    "decoupled decay as L2": ("recipes.py", "(0.0, weight_decay) if decoupled", "(weight_decay, 0.0) if decoupled"),
+    "amendment before AMSGrad": ("methods/recipes.py", "optimizer, *amendment,", "*amendment, optimizer,"),
+    "decoupled decay as L2": (
+        "methods/recipes.py",
+        "(0.0, weight_decay) if decoupled",
+        "(weight_decay, 0.0) if decoupled",
+    ),
 }
 
 
@@ -198,7 +225,7 @@ def mean_is_right() -> bool:
     import torch
 
     from fedlada import average
-    from fedlada.state import Upload
+    from fedlada.methods.state import Upload
 
     one, other = torch.linspace(-1, 2, 5, dtype=torch.float64), torch.linspace(3, -4, 5, dtype=torch.float64)
     mean = average([Upload(one, ()), Upload(other, ())], [1.0, 3.0]).delta
@@ -214,7 +241,7 @@ def holds(test: Callable[..., None], *arguments: object) -> bool:
     return True
 
 
-IMPORTS_THE_LIBRARY = ("fedlada", "driver", "method_table", "equivalence", "tasks")
+IMPORTS_THE_LIBRARY = ("fedlada", "driver", "method_table", "reference", "equivalence", "tasks")
 
 
 def forget_library() -> None:
@@ -247,7 +274,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "fedlada"
         sys.path.insert(0, folder)
-        for fault, (file, old, new) in {"none": ("method.py", "", ""), **FAULTS}.items():
+        for fault, (file, old, new) in {"none": (METHOD, "", ""), **FAULTS}.items():
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(SOURCE, copy)  # with what is compiled: only the changed file is compiled again
             text = (copy / file).read_text()

@@ -10,9 +10,10 @@ import torch
 
 from driver import run_method
 from fedlada import average, recipes
-from fedlada.schedules import Debiased
-from method_table import METHODS, MOMENTS
+from fedlada.federation.schedules import Debiased
+from method_table import METHODS
 from reference.problem import make_problem
+from reference.rows import MOMENTS
 
 COMMON = {"server_lr": 0.7, "weight_decay": 0.02, "clip_norm": 2.5}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driver import gradient, run_method, run_method_stacked, stack, unstack
 from fedlada import average
-from fedlada.state import map_tensors, named_tensors
+from fedlada.methods.state import map_tensors, named_tensors
 from method_table import METHODS
 from reference.problem import make_problem
 

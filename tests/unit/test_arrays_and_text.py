@@ -12,8 +12,8 @@ import pytest
 
 import fedlada
 from fedlada.data import ByKey, load_dataset, load_docstrings, load_npz
-from fedlada.experiment import Experiment
 from fedlada.models import text_transformer
+from fedlada.workbench.experiment import Experiment
 
 RANDOM = np.random.default_rng(0)
 

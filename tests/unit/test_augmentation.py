@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import fedlada
-from fedlada.cohorts import FixedSize
 from fedlada.data import Augmentation, Images, LocalWork
-from fedlada.plan import Plan
-from fedlada.randomness import bits, words
-from fedlada.schedules import as_schedule
+from fedlada.federation.cohorts import FixedSize
+from fedlada.federation.plan import Plan
+from fedlada.federation.randomness import bits, words
+from fedlada.federation.schedules import as_schedule
 
 CPU = torch.device("cpu")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)

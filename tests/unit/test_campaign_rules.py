@@ -10,31 +10,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlada.campaign import identity
-from fedlada.campaign.goal import Goal, Milestone
-from fedlada.campaign.identity import DECIDES_NOTHING, digest, whole_length
-from fedlada.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
-from fedlada.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
-from fedlada.campaign.run import Shard
-from fedlada.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
-from fedlada.campaign.write import records
-from fedlada.cli.landscape import landscape, line_name
-from fedlada.cli.sweep import axes_of, candidates_of, sweep_command
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
-from fedlada.experiment import Experiment
-from fedlada.history import History
-from fedlada.local import AMSGrad
+from fedlada.methods.local import AMSGrad
 from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
 from fedlada.paper.describe import setting_notes
 from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import curves, group, ratios
+from fedlada.paper.target import group, ratios
 from fedlada.paper.targets import TARGETS
-from fedlada.presets import TUNED
-from fedlada.progress_of_many import Course, Estimate
 from fedlada.runs.parts import describe_part
+from fedlada.training.history import History
+from fedlada.training.suggested import TUNED
+from fedlada.workbench.campaign import identity
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.goal import Goal, Milestone
+from fedlada.workbench.campaign.identity import DECIDES_NOTHING, digest, whole_length
+from fedlada.workbench.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
+from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
+from fedlada.workbench.campaign.run import Shard
+from fedlada.workbench.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
+from fedlada.workbench.campaign.write import records
+from fedlada.workbench.cli.sweep import axes_of, candidates_of, sweep_command
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.progress import Course, Estimate
+from fedlada.workbench.report.landscape import landscape, line_name
 
 TINY = Experiment(model="mlp", num_clients=20, cohort_size=2, batch_size=40, local_epochs=1, rounds=4, device="cpu")
 
@@ -378,7 +379,9 @@ def test_notes_name_every_value_and_the_choices_that_bear_on_the_runs():
 
 
 def test_seeds_without_a_value_are_named_below_a_chart():
-    chart = curves("c", {"a": [outcome(DONE, 0.5), outcome(UNFINISHED)], "b": [outcome(DONE, 0.5)]}, "test_accuracy")
+    chart = outcome_curves(
+        "c", {"a": [outcome(DONE, 0.5), outcome(UNFINISHED)], "b": [outcome(DONE, 0.5)]}, "test_accuracy"
+    )
     assert chart.series[0].y == (0.5,)
     assert chart.note == "Without a value: 1 of 2 seeds of a."
 

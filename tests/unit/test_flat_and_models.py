@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedlada import models
-from fedlada.flat import FlatModel, flatten, model_with, trainable, unflatten
+from fedlada.models.flat import FlatModel, flatten, model_with, trainable, unflatten
 
 CPU = torch.device("cpu")
 

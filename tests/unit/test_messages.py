@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import fedlada
 from fedlada import recipes
-from fedlada.api import resolve_messages
 from fedlada.messages import (
     CODECS,
     PRESETS,
@@ -29,7 +28,8 @@ from fedlada.messages import (
     from_bytes,
     to_bytes,
 )
-from fedlada.state import Broadcast, Upload, named_tensors
+from fedlada.methods.state import Broadcast, Upload, named_tensors
+from fedlada.training.resolve import resolve_messages
 from method_table import METHODS
 
 LEAN = recipes.fedlada()
@@ -320,8 +320,8 @@ def test_ledger_by_client_direction_and_vector():
 
 def test_vectors_of_one_name_are_told_apart():
     from fedlada import FederatedMethod
-    from fedlada.local import AMSGrad, TowardGlobalDirection
-    from fedlada.server import SGD
+    from fedlada.methods.local import AMSGrad, TowardGlobalDirection
+    from fedlada.methods.server import SGD
 
     twice = FederatedMethod(name="twice", local=(TowardGlobalDirection(alpha=0.5),) * 2, server=SGD(lr=1.0))
     assert list(Messages.parse("direction=int4").of(twice)) == [

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedlada import schedules
-from fedlada.cohorts import Bernoulli, Everyone, FixedSize, Scheduled, Unreliable
 from fedlada.data import LocalWork
-from fedlada.plan import Plan
-from fedlada.randomness import bits
+from fedlada.federation.cohorts import Bernoulli, Everyone, FixedSize, Scheduled, Unreliable
+from fedlada.federation.plan import Plan
+from fedlada.federation.randomness import bits
 
 CLIENTS = [np.arange(start, start + size) for start, size in ((0, 25), (25, 3), (28, 0), (28, 10), (38, 1))]
 

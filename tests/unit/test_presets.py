@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import fedlada
-from fedlada.experiment import Experiment
+from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper.choices import OURS, values_of
-from fedlada.presets import ADVICE, SETTINGS, TUNED, preset
-from fedlada.recipes import RECIPES, hyper_parameters
+from fedlada.training.suggested import TUNED
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.presets import ADVICE, SETTINGS, preset
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SEARCHED = ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlada.randomness import bits, generator, permutation, torch_seed, uniform
+from fedlada.federation.randomness import bits, generator, permutation, torch_seed, uniform
 
 
 @given(seed=st.integers(-(2**63), 2**64), round=st.integers(0, 2**40), client=st.integers(0, 2**40))

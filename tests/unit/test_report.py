@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from fedlada.cli.flags import build_experiment
-from fedlada.cli.run import run as run_command_line
-from fedlada.experiment import Experiment
-from fedlada.history import History
-from fedlada.report.chart import Chart, Series
-from fedlada.report.command import run_command
-from fedlada.report.comparison import Comparison
-from fedlada.report.curves import all_curves, curves
-from fedlada.report.page import RunRecord, render, script_json, write_page
-from fedlada.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
-from fedlada.report.plots import draw_chart, save_chart
-from fedlada.report.records import find_runs, read_runs, told_apart
-from fedlada.report.stored import read_charts, read_tables, write_charts, write_tables
-from fedlada.report.table import Table
+from fedlada.plots.chart import Chart, Series
+from fedlada.plots.curves import curves
+from fedlada.plots.draw import draw_chart, save_chart
+from fedlada.training.history import History
+from fedlada.workbench.cli.flags import build_experiment
+from fedlada.workbench.cli.run import run as run_command_line
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.command import run_command
+from fedlada.workbench.report.comparison import Comparison
+from fedlada.workbench.report.curves import all_curves
+from fedlada.workbench.report.page import RunRecord, render, script_json, write_page
+from fedlada.workbench.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
+from fedlada.workbench.report.records import find_runs, read_runs, told_apart
+from fedlada.workbench.report.stored import read_charts, read_tables, write_charts, write_tables
+from fedlada.workbench.report.table import Table
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & {{data}} | $x_1$ \u2028"
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlada import recipes
-from fedlada.engines.stacking.kernels import Affine, ConvShape, NormShape, TorchKernels
-from fedlada.engines.stacking.layout import Layout
-from fedlada.engines.stacking.memory import Memories, bytes_per_client, places_that_fit
+from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
+from fedlada.engines.stacked.layout import Layout
+from fedlada.engines.stacked.memory import Memories, bytes_per_client, places_that_fit
+from fedlada.methods.state import Kept
 from fedlada.models import cnn_gn, resnet18_gn
-from fedlada.state import Kept
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -105,7 +105,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize(("clients", "batch", "depth", "out", "size", "kernel", "stride", "padding"), CONVOLUTIONS)
 def test_convolution_kernels(clients, batch, depth, out, size, kernel, stride, padding):
-    triton_kernels = pytest.importorskip("fedlada.engines.stacking.triton_kernels")
+    triton_kernels = pytest.importorskip("fedlada.engines.stacked.triton_kernels")
     torch.manual_seed(0)
     plain, fast = TorchKernels(), triton_kernels.TritonKernels("ieee")
     shape = ConvShape((stride, stride), (padding, padding), (1, 1), 1)
@@ -129,7 +129,7 @@ def test_convolution_kernels(clients, batch, depth, out, size, kernel, stride, p
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize(("channels", "size", "groups"), [(8, 5, 2), (6, 1, 2), (12, 3, 3), (4, 40, 2)])
 def test_group_norm_kernels(channels, size, groups, add, relu):
-    triton_kernels = pytest.importorskip("fedlada.engines.stacking.triton_kernels")
+    triton_kernels = pytest.importorskip("fedlada.engines.stacked.triton_kernels")
     torch.manual_seed(0)
     plain, fast = TorchKernels(), triton_kernels.TritonKernels("ieee")
     x = last(torch.randn(6, channels, size, size, device=DEVICE) + 3)

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from fedlada import average, recipes
-from fedlada.local import LocalTransform
-from fedlada.method import FederatedMethod
+from fedlada.federation.randomness import generator
+from fedlada.methods.local import LocalTransform
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Upload
 from fedlada.paper.theory import amendment, fits, horizon, scales, speedup, study
 from fedlada.paper.theory.problem import make_problem
 from fedlada.paper.theory.trajectory import rounds
-from fedlada.randomness import generator
-from fedlada.state import Upload
 
 UNLIKE = {"num_clients": 5, "noise": 0.7, "shift": 1.5, "tilt": 0.8, "num_params": 4}
 RUN = {"cohort_size": 3, "num_steps": 4, "num_rounds": 6}

@@ -11,8 +11,8 @@ from torch import nn
 
 import fedlada
 from fedlada import recipes
-from fedlada.flat import flatten
-from fedlada.state import named_tensors
+from fedlada.methods.state import named_tensors
+from fedlada.models.flat import flatten
 from method_table import METHODS
 from tasks import small_net
 

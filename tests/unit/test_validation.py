@@ -7,13 +7,13 @@ import math
 import pytest
 
 from fedlada import recipes
-from fedlada.cohorts import Bernoulli, FixedSize, Scheduled, Unreliable
 from fedlada.data import IID, Dirichlet, LocalWork, Pathological
-from fedlada.experiment import Experiment
-from fedlada.local import TowardGlobalDirection
-from fedlada.method import FederatedMethod
-from fedlada.schedules import Constant, Cosine, Debiased, Exponential, WarmUp
-from fedlada.server import SGD
+from fedlada.federation.cohorts import Bernoulli, FixedSize, Scheduled, Unreliable
+from fedlada.federation.schedules import Constant, Cosine, Debiased, Exponential, WarmUp
+from fedlada.methods.local import TowardGlobalDirection
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.server import SGD
+from fedlada.workbench.experiment import Experiment
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from flwr.serverapp import ServerApp
 from torch import nn
 
 from fedlada.flower import MethodStrategy, Replies, client_app
-from fedlada.recipes import fedlada
+from fedlada.methods.recipes import fedlada
 
 SETTINGS = {"batch_size": 4, "local_steps": 1, "lr": 0.01, "device": "cpu"}
 

@@ -1,17 +1,17 @@
 """Samples, how they are divided among clients, and in which batches a client sees them."""
 
 from fedlada.data.augment import Augmentation
-from fedlada.data.batches import LocalWork
 from fedlada.data.cifar import load_cifar
 from fedlada.data.digits import load_digits
 from fedlada.data.idx import load_idx
 from fedlada.data.image_folder import load_image_folder, load_tiny_imagenet
 from fedlada.data.images import Images
 from fedlada.data.npz import load_npz
-from fedlada.data.partition import IID, ByKey, Dirichlet, Given, Partition, Pathological
 from fedlada.data.samples import ArraySamples, DatasetSamples, Samples, as_samples
 from fedlada.data.sources import Source, load_dataset
 from fedlada.data.text import load_docstrings
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.partition import IID, ByKey, Dirichlet, Given, Partition, Pathological
 
 __all__ = [
     "IID",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedlada.validation import not_negative, one_of
+from fedlada.methods.validation import not_negative, one_of
 
 CROPS = ("half", "always", "never")
 

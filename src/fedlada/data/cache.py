@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fedlada.data.images import Bytes, channel_statistics
-from fedlada.randomness import Ints
+from fedlada.federation.randomness import Ints
 
 CACHE_FORMAT = 2
 BLOCK = 32 * 2**20

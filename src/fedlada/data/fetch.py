@@ -19,7 +19,7 @@ from typing import Any
 
 from fedlada.data.archives import OFFICIAL, Archive, Official
 from fedlada.data.image_folder import Progress
-from fedlada.validation import one_of
+from fedlada.methods.validation import one_of
 
 CHUNK = 256 * 1024
 TIMEOUT_S = 30

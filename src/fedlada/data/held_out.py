@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlada.randomness import Ints, bits, permutation
+from fedlada.federation.randomness import Ints, bits, permutation
 
 
 def held_out(num_samples: int, purpose: str, *, share: float = 1 / 6, seed: int = 0) -> tuple[Ints, Ints]:

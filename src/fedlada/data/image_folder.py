@@ -15,7 +15,7 @@ from fedlada.data.cache import Decoded, open_or_build
 from fedlada.data.held_out import held_out
 from fedlada.data.image_file import is_grey, read_image, upright_size
 from fedlada.data.images import Bytes
-from fedlada.randomness import Ints
+from fedlada.federation.randomness import Ints
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""

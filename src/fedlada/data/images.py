@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedlada.data.augment import Augmentation
 from fedlada.data.samples import ArraySamples, Placeable
-from fedlada.randomness import Ints
+from fedlada.federation.randomness import Ints
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

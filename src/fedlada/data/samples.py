@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fedlada.randomness import Ints, Words, the_same_randomness
+from fedlada.federation.randomness import Ints, Words, the_same_randomness
 
 
 class Samples(ABC):

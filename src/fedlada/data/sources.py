@@ -20,8 +20,8 @@ from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_ima
 from fedlada.data.images import Bytes, Images, channel_statistics
 from fedlada.data.npz import load_npz
 from fedlada.data.text import NUM_CHARACTERS, WINDOW, load_docstrings
-from fedlada.randomness import Ints
-from fedlada.validation import count, one_of
+from fedlada.federation.randomness import Ints
+from fedlada.methods.validation import count, one_of
 
 AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
 """How often an image is cropped at random; both kinds also flip every second one."""

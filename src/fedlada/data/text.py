@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlada.randomness import Ints
+from fedlada.federation.randomness import Ints
 
 WINDOW = 32
 NUM_CHARACTERS = 128

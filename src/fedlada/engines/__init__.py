@@ -3,7 +3,7 @@
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.engine import Engine
 from fedlada.engines.sequential import SequentialEngine
-from fedlada.engines.stacked import StackedEngine
+from fedlada.engines.stacked.engine import StackedEngine
 from fedlada.engines.tally import Answer, CohortResult
 
 __all__ = ["ENGINES", "Answer", "CohortResult", "Engine", "SequentialEngine", "StackedEngine", "choose_engine"]

@@ -9,12 +9,12 @@ from torch import nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import Loss
 from fedlada.engines.sequential import SequentialEngine
-from fedlada.engines.stacked import StackedEngine
-from fedlada.engines.stacking.networks import NotStackable
-from fedlada.evaluation import Loss
-from fedlada.method import FederatedMethod
-from fedlada.validation import one_of
+from fedlada.engines.stacked.engine import StackedEngine
+from fedlada.engines.stacked.networks import NotStackable
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.validation import one_of
 
 ENGINES = ("auto", "sequential", "stacked")
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import Metric
 from fedlada.engines.post import Post
-from fedlada.engines.stacked import StackedEngine
+from fedlada.engines.stacked.engine import StackedEngine
 from fedlada.engines.tally import Answer, CohortResult, Tally
-from fedlada.evaluation import Metric
+from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.ledger import Ledger
-from fedlada.plan import Assignment, RoundPlan
-from fedlada.state import Broadcast, Kept, Upload, map_tensors, named_tensors
+from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors
 
 
 class RankLost(RuntimeError):

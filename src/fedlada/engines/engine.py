@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.evaluation import Loss, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.tally import Answer, CohortResult, Tally
-from fedlada.evaluation import Loss, Metric
-from fedlada.method import FederatedMethod
-from fedlada.plan import RoundPlan
-from fedlada.state import Broadcast, Kept, Upload
+from fedlada.federation.plan import RoundPlan
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Upload
 
 
 class Engine(ABC):

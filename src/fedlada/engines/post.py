@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from fedlada.engines.tally import Answer
+from fedlada.federation.plan import RoundPlan
 from fedlada.messages.codec import Encoded
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE, Ledger
 from fedlada.messages.wire import envelope_bytes
-from fedlada.plan import RoundPlan
-from fedlada.state import Broadcast, Kept, PerTransform, Server, Upload, num_bytes
+from fedlada.methods.state import Broadcast, Kept, PerTransform, Server, Upload, num_bytes
 
 SHARE_FOR_RESIDUALS = 0.25
 """Of a GPU's memory: what clients could not send beyond it stays on the host."""

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import Loss, Metric, evaluate
 from fedlada.engines.tally import Answer, answer_of
-from fedlada.evaluation import Loss, Metric, evaluate
-from fedlada.flat import FlatModel, model_with
-from fedlada.method import FederatedMethod
-from fedlada.plan import Assignment, RoundPlan
-from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept, map_tensors
+from fedlada.federation.plan import Assignment, RoundPlan
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, map_tensors
+from fedlada.models.flat import FlatModel, model_with
 
 
 class SequentialEngine(Engine):

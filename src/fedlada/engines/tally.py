@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedlada.federation.plan import Assignment
 from fedlada.messages.ledger import Ledger
-from fedlada.plan import Assignment
-from fedlada.state import Broadcast, Kept, Upload, all_finite, named_tensors
+from fedlada.methods.state import Broadcast, Kept, Upload, all_finite, named_tensors
 
 Combine = Callable[[Iterable[Upload], Sequence[float]], Upload]
 

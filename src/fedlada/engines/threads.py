@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fedlada.validation import count
+from fedlada.methods.validation import count
 
 MOST_THREADS = 1024
 

@@ -14,20 +14,20 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from fedlada.api import Model, resolve_device, resolve_method, resolve_model
 from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.evaluation import Loss
 from fedlada.engines.sequential import SequentialEngine
 from fedlada.engines.threads import check_threads, cpu_threads
-from fedlada.evaluation import Loss
-from fedlada.flat import trainable, untrained_digest
+from fedlada.federation.plan import RoundPlan, assign
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
 from fedlada.flower.versions import Version
 from fedlada.messages import Exchange, MessageError
-from fedlada.method import FederatedMethod
-from fedlada.plan import RoundPlan, assign
-from fedlada.state import Broadcast, named_tensors
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, named_tensors
+from fedlada.models.flat import trainable, untrained_digest
+from fedlada.training.resolve import Model, resolve_device, resolve_method, resolve_model
 
 LoadData = Callable[[Context], Any]
 MethodOf = FederatedMethod | str | Callable[[Context], FederatedMethod | str]

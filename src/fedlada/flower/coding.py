@@ -15,7 +15,7 @@ from fedlada.messages import Exchange, MessageError, from_bytes, to_bytes
 from fedlada.messages.codec import Encoded
 from fedlada.messages.spec import paths
 from fedlada.messages.wire import MAX_HEADER, Expected
-from fedlada.state import Broadcast, Upload, named_tensors
+from fedlada.methods.state import Broadcast, Upload, named_tensors
 
 CODED = "message"
 

@@ -13,25 +13,25 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor, nn
 
-from fedlada.data.batches import LocalWork
 from fedlada.data.samples import Samples
+from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import Loss, Metric, evaluate
 from fedlada.engines.post import Post
 from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
-from fedlada.evaluation import Loss, Metric, evaluate
-from fedlada.flat import FlatModel, model_with
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.versions import Versions
-from fedlada.history import History
 from fedlada.messages.ledger import ENVELOPE
-from fedlada.method import FederatedMethod
-from fedlada.plan import Assignment, RoundPlan
-from fedlada.probe import check_fit
-from fedlada.state import Broadcast, Kept, Upload
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Upload
+from fedlada.models.flat import FlatModel, model_with
+from fedlada.training.history import History
 
 ASK_AGAIN = 2.0
 """Seconds before those who are missing are asked again, twice as many each time."""

@@ -12,10 +12,9 @@ from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
 from fedlada.flower.exchange import CLOCKS, ask, log, one_line
 from fedlada.flower.nodes import MOST_EXAMPLES
-from fedlada.history import Result, Row
-from fedlada.observers import Observer
-from fedlada.simulation import Simulation
-from fedlada.state import Broadcast
+from fedlada.methods.state import Broadcast
+from fedlada.training.history import Result, Row
+from fedlada.training.simulation import Observer, Simulation
 
 
 class ClientEvaluation(Observer):

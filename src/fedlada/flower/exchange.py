@@ -11,7 +11,7 @@ import httpx
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fedlada.validation import count, one_of, positive
+from fedlada.methods.validation import count, one_of, positive
 
 log = logging.getLogger("fedlada.flower")
 

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedlada.flower.versions import Version
+from fedlada.methods.state import Kept, map_tensors, named_tensors
 from fedlada.runs.files import write_atomic
-from fedlada.state import Kept, map_tensors, named_tensors
 
 
 class LostMemory(ValueError):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedlada.cohorts import Cohorts
-from fedlada.data.batches import LocalWork
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.cohorts import Cohorts
+from fedlada.federation.plan import Assignment, RoundPlan, rate_of
+from fedlada.federation.randomness import Ints
+from fedlada.federation.schedules import Schedule
 from fedlada.flower.exchange import Replies
 from fedlada.flower.nodes import Nodes
-from fedlada.plan import Assignment, RoundPlan, rate_of
-from fedlada.randomness import Ints
-from fedlada.schedules import Schedule
-from fedlada.validation import count, one_of
+from fedlada.methods.validation import count, one_of
 
 
 class DrawnByTheNode(Sequence[Ints]):

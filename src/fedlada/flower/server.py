@@ -9,10 +9,10 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedlada.api import Model
 from fedlada.flower.strategy import MethodStrategy
-from fedlada.method import FederatedMethod
-from fedlada.observers import Callback
+from fedlada.methods.method import FederatedMethod
+from fedlada.training.observers import Callback
+from fedlada.training.resolve import Model
 
 
 def server_app(

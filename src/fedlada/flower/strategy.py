@@ -16,21 +16,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedlada.api import (
-    Model,
-    resolve_cohorts,
-    resolve_device,
-    resolve_messages,
-    resolve_method,
-    resolve_model,
-    resolve_schedule,
-)
-from fedlada.cohorts import Cohorts, FixedSize
-from fedlada.data.batches import LocalWork
 from fedlada.data.samples import as_samples
+from fedlada.engines.evaluation import Loss, Metric
 from fedlada.engines.threads import check_threads
-from fedlada.evaluation import Loss, Metric
-from fedlada.flat import trainable, untrained_digest
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.cohorts import Cohorts, FixedSize
+from fedlada.federation.schedules import Schedule
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
@@ -39,15 +30,24 @@ from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples, upgraded
 from fedlada.flower.versions import NotesAttempt, new_attempt
-from fedlada.history import Result
-from fedlada.method import FederatedMethod
-from fedlada.observers import Callback, PlainProgress, as_observer
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.validation import count, whole_number
+from fedlada.models.flat import trainable, untrained_digest
 from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
 from fedlada.runs.parts import describe_part, words_of
-from fedlada.schedules import Schedule
-from fedlada.simulation import Simulation
-from fedlada.validation import count, whole_number
+from fedlada.training.history import Result
+from fedlada.training.observers import Callback, PlainProgress, as_observer
+from fedlada.training.resolve import (
+    Model,
+    resolve_cohorts,
+    resolve_device,
+    resolve_messages,
+    resolve_method,
+    resolve_model,
+    resolve_schedule,
+)
+from fedlada.training.simulation import Simulation
 
 
 class MethodStrategy(Strategy):

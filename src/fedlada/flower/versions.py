@@ -12,9 +12,8 @@ import re
 import uuid
 from dataclasses import dataclass
 
-from fedlada.history import History, Row
-from fedlada.observers import Observer
-from fedlada.simulation import Simulation
+from fedlada.training.history import History, Row
+from fedlada.training.simulation import Observer, Simulation
 
 
 @dataclass(frozen=True, order=True)

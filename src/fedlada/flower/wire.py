@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedlada.data.batches import LocalWork
+from fedlada.federation.batches import LocalWork
 from fedlada.flower.arrays import NPY_HEADER, UnreadableArray, numbers_of
 from fedlada.flower.exchange import in_short
-from fedlada.method import FederatedMethod
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 from fedlada.runs.parts import describe_part
-from fedlada.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 
 FORMAT = 3
 """Raised when an older version could no longer read what is sent."""

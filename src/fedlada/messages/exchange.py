@@ -13,8 +13,8 @@ from fedlada.messages.errors import CannotEncode
 from fedlada.messages.noise import key
 from fedlada.messages.spec import Messages, Rule, paths, short
 from fedlada.messages.wire import Expected
-from fedlada.method import FederatedMethod
-from fedlada.state import Broadcast, Kept, Upload, all_finite, map_tensors, named_tensors
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Upload, all_finite, map_tensors, named_tensors
 
 Message = TypeVar("Message", Broadcast, Upload)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedlada.randomness import bits
+from fedlada.federation.randomness import bits
 
 
 def _signed(value: int) -> int:

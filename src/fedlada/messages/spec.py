@@ -12,8 +12,8 @@ from fedlada.messages.logarithmic import LOG8
 from fedlada.messages.means import BlockMeans
 from fedlada.messages.plain import BFloat16, Float16, Float32
 from fedlada.messages.top_k import TopK
-from fedlada.method import FederatedMethod
-from fedlada.state import Broadcast, Upload, named_tensors
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Upload, named_tensors
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(), Float16(), INT8, INT4, LOG8)}
 """By name; `mean64` (a mean for each 64 numbers), `top0.05` (the largest 5 %) and the like come on top."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch import nn
 
+from fedlada.methods.validation import one_of
 from fedlada.models import MODELS
-from fedlada.validation import one_of
 
 OWN_FACTORIES = ("fedlada.paper.small_lenet:gelu", "fedlada.paper.small_lenet:smu")
 """Factories of this package that a reproduction names by their path."""

@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fedlada.methods.validation import one_of
 from fedlada.models.image_shape import image_shape
-from fedlada.validation import one_of
 
 
 class SMU(nn.Module):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from fedlada.layers import GroupNorm
+from fedlada.methods.validation import one_of
 from fedlada.models.image_shape import image_shape
-from fedlada.validation import one_of
+from fedlada.models.layers import GroupNorm
 
 
 class BasicBlock(nn.Module):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedlada.campaign.identity import device_kind
-from fedlada.experiment import Experiment
-from fedlada.presets import ADAPTIVE, SGD_BASED, TUNED, is_adaptive, printed_hyper
-from fedlada.recipes import hyper_parameters
-from fedlada.validation import one_of
+from fedlada.methods.recipes import hyper_parameters
+from fedlada.methods.validation import one_of
+from fedlada.training.suggested import ADAPTIVE, SGD_BASED, TUNED, is_adaptive, printed_hyper
+from fedlada.workbench.campaign.identity import device_kind
+from fedlada.workbench.experiment import Experiment
 
 PRESETS = ("paper", "paper-l2", "tuned")
 """The printed values with the decay of adaptive clients behind AMSGrad, or before it; and the library's own."""

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedlada.method import FederatedMethod
-from fedlada.recipes import fedavg, fedlada, scaffold
-from fedlada.report.chart import Chart, Series
-from fedlada.state import Kept, Server
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.recipes import fedavg, fedlada, scaffold
+from fedlada.methods.state import Kept, Server
+from fedlada.plots.chart import Chart, Series
 
 OPTIMA = (torch.tensor([2.0, 0.5], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64))
 CURVATURES = (torch.tensor([3.0, 0.6], dtype=torch.float64), torch.tensor([0.6, 3.0], dtype=torch.float64))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlada.campaign.request import Outcome
-from fedlada.experiment import Experiment
 from fedlada.paper.choices import choices_of
 from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Target
-from fedlada.report.table import Table
+from fedlada.workbench.campaign.request import Outcome
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.table import Table
 
 
 def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:

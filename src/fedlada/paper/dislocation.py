@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from fedlada import recipes
-from fedlada.method import FederatedMethod
-from fedlada.report.chart import Chart, Series
-from fedlada.report.table import Table
-from fedlada.state import Server, Upload, map_tensors
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Server, Upload, map_tensors
+from fedlada.plots.chart import Chart, Series
+from fedlada.workbench.report.table import Table
 
 NUM_STEPS = 3
 LOCAL_RATE = 0.1

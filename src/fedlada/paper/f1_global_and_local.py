@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, final_table
+from fedlada.paper.target import Results, Shown, Target, final_table
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.request import Request
 
 PAPER = "cifar100"
 METHODS = ("fedavg", "fedadam", "localadam")
@@ -22,8 +23,8 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(
         (final_table(f"F1: FedAvg, FedAdam and LocalAdam on {place}", setting, lines),),
         (
-            curves(f"F1: test accuracy on {place}", lines, "test_accuracy"),
-            curves(f"F1: training loss on {place}", lines, "train_loss", log_y=True),
+            outcome_curves(f"F1: test accuracy on {place}", lines, "test_accuracy"),
+            outcome_curves(f"F1: training loss on {place}", lines, "train_loss", log_y=True),
         ),
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import DATASETS, SEVEN
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, final_table
+from fedlada.paper.target import Results, Shown, Target, final_table
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.request import Request
 
 
 def requests(setting: Setting) -> list[Request]:
@@ -21,8 +22,8 @@ def show(setting: Setting, results: Results) -> Shown:
     for paper in setting.datasets(*DATASETS):
         lines, place = by_method(setting, results, paper, SEVEN), stands_for(setting, paper)
         tables.append(final_table(f"F2: all methods on {place}", setting, lines))
-        charts.append(curves(f"F2: training loss on {place}", lines, "train_loss", log_y=True))
-        charts.append(curves(f"F2: test accuracy on {place}", lines, "test_accuracy"))
+        charts.append(outcome_curves(f"F2: training loss on {place}", lines, "train_loss", log_y=True))
+        charts.append(outcome_curves(f"F2: test accuracy on {place}", lines, "test_accuracy"))
     return Shown(tuple(tables), tuple(charts))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, final_table
+from fedlada.paper.target import Results, Shown, Target, final_table
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.request import Request
 
 PAPER = "cifar10"
 SHARES = (0.05, 0.1, 0.2, 0.5)
@@ -37,8 +38,8 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(
         (final_table(f"F4: FedLADA by participation on {place}", setting, lines),),
         (
-            curves(f"F4: test accuracy on {place}", lines, "test_accuracy"),
-            curves(f"F4: training loss on {place}", lines, "train_loss", log_y=True),
+            outcome_curves(f"F4: test accuracy on {place}", lines, "test_accuracy"),
+            outcome_curves(f"F4: training loss on {place}", lines, "train_loss", log_y=True),
         ),
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, final_table
+from fedlada.paper.target import Results, Shown, Target, final_table
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.request import Request
 
 PAPER = "tinyimagenet"
 ALPHAS = (0.1, 0.3, 0.5, 1.0)
@@ -40,7 +41,7 @@ def show(setting: Setting, results: Results) -> Shown:
     }
     return Shown(
         tuple(final_table(f"F5: amended FedAdam {what}, on {place}", setting, lines) for what, lines in parts.items()),
-        tuple(curves(f"F5: amended FedAdam {what}", lines, "test_accuracy") for what, lines in parts.items()),
+        tuple(outcome_curves(f"F5: amended FedAdam {what}", lines, "test_accuracy") for what, lines in parts.items()),
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, curves, final_table
+from fedlada.paper.target import Results, Shown, Target, final_table
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.request import Request
 
 PAPER = "cifar10"
 METHODS = ("fedavg", "fedadam", "localadam", "fedlada")
@@ -44,8 +45,8 @@ def show(setting: Setting, results: Results) -> Shown:
     for activation in setting.scale.lenet_models:
         lines = {name_of(method): results[_group(activation, method)] for method in setting.methods(*METHODS)}
         tables.append(final_table(f"F6: LeNet with {activation} on {place}, Dirichlet {CONCENTRATION}", setting, lines))
-        charts.append(curves(f"F6: LeNet with {activation}, test accuracy", lines, "test_accuracy"))
-        charts.append(curves(f"F6: LeNet with {activation}, training loss", lines, "train_loss", log_y=True))
+        charts.append(outcome_curves(f"F6: LeNet with {activation}, test accuracy", lines, "test_accuracy"))
+        charts.append(outcome_curves(f"F6: LeNet with {activation}, training loss", lines, "train_loss", log_y=True))
     return Shown(tuple(tables), tuple(charts))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.request import Request
 from fedlada.paper.corrections import corrections
 from fedlada.paper.main_runs import main_group, main_runs, stands_for
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, final_table
+from fedlada.paper.target import Results, Shown, Target, final_table
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.request import Request
 
 PAPER = "cifar10"
 ALPHAS = (0.05, 0.1, 0.5, 1.0)
@@ -35,8 +36,8 @@ def show(setting: Setting, results: Results) -> Shown:
         (final_table(f"F7: SCAFFOLD and FedLADA on {place}", setting, lines, drift=True),),
         (
             corrections(),
-            curves(f"F7: test accuracy on {place}", lines, "test_accuracy"),
-            curves(f"F7: consistency, mean of ||x_iK - x^(t+1)||^2, on {place}", lines, "drift", log_y=True),
+            outcome_curves(f"F7: test accuracy on {place}", lines, "test_accuracy"),
+            outcome_curves(f"F7: consistency, mean of ||x_iK - x^(t+1)||^2, on {place}", lines, "drift", log_y=True),
         ),
     )
 

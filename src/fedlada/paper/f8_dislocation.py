@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.request import Request
 from fedlada.paper.dislocation import matching_dislocation
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Results, Shown, Target
+from fedlada.workbench.campaign.request import Request
 
 
 def requests(setting: Setting) -> list[Request]:

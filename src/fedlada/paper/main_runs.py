@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlada.campaign.goal import Goal
-from fedlada.campaign.request import Request
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Results
+from fedlada.workbench.campaign.goal import Goal
+from fedlada.workbench.campaign.request import Request
 
 
 def main_runs(setting: Setting, paper: str, methods: Sequence[str], goal: Goal) -> list[Request]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedlada.campaign.goal import Goal, Milestone
-from fedlada.campaign.request import Request
-from fedlada.experiment import Experiment
+from fedlada.methods.recipes import hyper_parameters
+from fedlada.methods.validation import count, one_of
 from fedlada.paper.choices import Values, values_of
 from fedlada.paper.published import DATASETS, NAMES, TITLES
 from fedlada.paper.scales import Accuracies, Scale, scale_of
-from fedlada.recipes import hyper_parameters
-from fedlada.validation import count, one_of
+from fedlada.workbench.campaign.goal import Goal, Milestone
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)

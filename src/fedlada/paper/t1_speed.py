@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlada.campaign.over_seeds import over_seeds, rounds_to
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import DATASETS, SEVEN, SPEED_TEST, SPEED_TRAIN
 from fedlada.paper.rules import NEVER_RULE, RATIO_RULE, rounds_rule
 from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, curves, printed, ratios
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, printed, ratios
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import over_seeds, rounds_to
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.report.table import Table
 
 PRINTED_RATIOS = (
     "The paper's ratios are computed here from its rounds: those it prints for the test data of CIFAR-10 divide by "
@@ -55,7 +56,7 @@ def show(setting: Setting, results: Results) -> Shown:
         )
         lines = by_method(setting, results, paper, SEVEN)
         charts += [
-            curves(f"{setting.title(paper)}: {mode} accuracy", lines, METRICS[mode][0], targets=[target])
+            outcome_curves(f"{setting.title(paper)}: {mode} accuracy", lines, METRICS[mode][0], targets=[target])
             for mode, target in targets.items()
         ]
     return Shown(tuple(tables), tuple(charts))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.over_seeds import final, over_seeds
-from fedlada.campaign.request import Request
-from fedlada.local import TowardGlobalDirection
+from fedlada.methods.local import TowardGlobalDirection
+from fedlada.methods.recipes import RECIPES
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import COMBINATIONS, COMBINATIONS_BASE
 from fedlada.paper.rules import accuracy_rule
 from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, curves, percent, points_above, printed
-from fedlada.presets import is_adaptive
-from fedlada.recipes import RECIPES
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, percent, points_above, printed
+from fedlada.training.suggested import is_adaptive
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import final, over_seeds
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.report.table import Table
 
 PAPER = "tinyimagenet"
 METHODS = tuple(COMBINATIONS)
@@ -43,7 +44,7 @@ def show(setting: Setting, results: Results) -> Shown:
     columns = ("method", "server", "clients", "paper %", "ours %", "paper above FedAvg", "ours above FedAvg")
     rule = accuracy_rule(setting, f"Test accuracy after {rounds} rounds (the paper's: 1500)")
     table = Table(f"T2: combinations of optimizers on {stands_for(setting, PAPER)}", columns, rows, (rule,))
-    return Shown((table,), (curves("T2: combinations of optimizers", lines, "test_accuracy"),))
+    return Shown((table,), (outcome_curves("T2: combinations of optimizers", lines, "test_accuracy"),))
 
 
 def _parts(method: str) -> tuple[str, str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.over_seeds import best, best_round, over_seeds
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.published import LOCAL_INTERVAL
 from fedlada.paper.rules import accuracy_rule
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, percent, printed
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, percent, printed
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import best, best_round, over_seeds
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.report.table import Table
 
 PAPER = "tinyimagenet"
 
@@ -52,8 +53,8 @@ def figure(setting: Setting, results: Results) -> Shown:
     place = setting.title(PAPER)
     return Shown(
         charts=(
-            curves(f"FedLADA by local epochs on {place}: test accuracy", lines, "test_accuracy"),
-            curves(f"FedLADA by local epochs on {place}: training loss", lines, "train_loss", log_y=True),
+            outcome_curves(f"FedLADA by local epochs on {place}: test accuracy", lines, "test_accuracy"),
+            outcome_curves(f"FedLADA by local epochs on {place}: training loss", lines, "train_loss", log_y=True),
         )
     )
 

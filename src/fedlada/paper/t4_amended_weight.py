@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.over_seeds import best, final, over_seeds
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import main_group, stands_for
 from fedlada.paper.published import AMENDED_WEIGHT
 from fedlada.paper.rules import accuracy_rule
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, percent, printed
-from fedlada.report.chart import Chart, Series
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, percent, printed
+from fedlada.plots.chart import Chart, Series
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import best, final, over_seeds
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.report.table import Table
 
 PAPER = "tinyimagenet"
 
@@ -65,7 +66,7 @@ def show(setting: Setting, results: Results) -> Shown:
         ),
         log_x=True,
     )
-    lines = curves(
+    lines = outcome_curves(
         f"T4: FedLADA by alpha on {setting.title(PAPER)}",
         {f"alpha {alpha:g}": results[_group(setting, alpha)] for alpha in AMENDED_WEIGHT},
         "test_accuracy",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedlada.campaign.goal import moving_average
-from fedlada.campaign.over_seeds import Value, over_seeds, rounds_to
-from fedlada.campaign.request import Outcome, Request
-from fedlada.history import History
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import AT_1500, CONVERGED, DATASETS
 from fedlada.paper.rules import NEVER_RULE, accuracy_rule, rounds_rule
 from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, curves, percent, printed
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, percent, printed
+from fedlada.training.history import History
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.goal import moving_average
+from fedlada.workbench.campaign.over_seeds import Value, over_seeds, rounds_to
+from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.report.table import Table
 
 METHODS = tuple(CONVERGED)
 
@@ -65,7 +66,9 @@ def show(setting: Setting, results: Results) -> Shown:
             )
         )
         charts.append(
-            curves(f"{setting.title(paper)}: training accuracy", waiting, "full_train_accuracy", targets=[target])
+            outcome_curves(
+                f"{setting.title(paper)}: training accuracy", waiting, "full_train_accuracy", targets=[target]
+            )
         )
     return Shown(tuple(tables), tuple(charts))
 

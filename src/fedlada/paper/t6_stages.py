@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from fedlada.campaign.over_seeds import Value, over_seeds, rounds_to
-from fedlada.campaign.request import Outcome, Request
 from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import DATASETS, SEVEN, STAGE_TARGETS, STAGES
 from fedlada.paper.rules import NEVER_RULE, RATIO_RULE, rounds_rule
 from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, curves, printed, ratios
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, printed, ratios
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import Value, over_seeds, rounds_to
+from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.report.table import Table
 
 
 def requests(setting: Setting) -> list[Request]:
@@ -59,7 +60,7 @@ def show(setting: Setting, results: Results) -> Shown:
         )
         tables.append(Table(title, tuple(columns), tuple(map(tuple, cells)), notes))
         targets = stage_targets(setting, paper)
-        charts.append(curves(f"{setting.title(paper)}: test accuracy", lines, "test_accuracy", targets=targets))
+        charts.append(outcome_curves(f"{setting.title(paper)}: test accuracy", lines, "test_accuracy", targets=targets))
     return Shown(tuple(tables), tuple(charts))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.over_seeds import best, final, over_seeds
-from fedlada.campaign.request import Request
 from fedlada.paper.main_runs import stands_for
 from fedlada.paper.published import SCALED_SCAFFOLD
 from fedlada.paper.rules import accuracy_rule
 from fedlada.paper.setting import Setting
-from fedlada.paper.target import Results, Shown, Target, curves, percent, printed
-from fedlada.report.table import Table
+from fedlada.paper.target import Results, Shown, Target, percent, printed
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import best, final, over_seeds
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.report.table import Table
 
 PAPER = "cifar10"
 
@@ -47,7 +48,7 @@ def show(setting: Setting, results: Results) -> Shown:
     title = f"T7: scaled corrections of SCAFFOLD on {stands_for(setting, PAPER)}"
     table = Table(title, ("scale", "paper %", "our last %", "our best %"), rows, notes)
     lines = {name: results[name] for name in map(_group, SCALED_SCAFFOLD)}
-    return Shown((table,), (curves("T7: SCAFFOLD by the scale of its correction", lines, "test_accuracy"),))
+    return Shown((table,), (outcome_curves("T7: SCAFFOLD by the scale of its correction", lines, "test_accuracy"),))
 
 
 TARGET = Target(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from fedlada.campaign.over_seeds import Value, over_seeds, rounds_to
-from fedlada.campaign.request import Outcome, Request
+from fedlada.methods.recipes import RECIPES
 from fedlada.paper.main_runs import by_method, stands_for
 from fedlada.paper.published import COST_RATIOS, COST_TOTALS, SEVEN, STAGE_TARGETS, VECTORS
 from fedlada.paper.rules import NEVER_RULE, rounds_rule
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.t6_stages import stage_runs, stage_targets, travelled_to
 from fedlada.paper.target import Results, Shown, Target, printed
-from fedlada.recipes import RECIPES
-from fedlada.report.chart import Chart, Series
-from fedlada.report.table import Table
+from fedlada.plots.chart import Chart, Series
+from fedlada.workbench.campaign.over_seeds import Value, over_seeds, rounds_to
+from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.report.table import Table
 
 PAPER = "cifar10"
 

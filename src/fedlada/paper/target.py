@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedlada.campaign.over_seeds import NEVER, OverSeeds, best, final, over_seeds
-from fedlada.campaign.request import Outcome, Request
 from fedlada.paper.setting import Setting
-from fedlada.report.chart import Chart, Series
-from fedlada.report.table import Table
+from fedlada.plots.chart import Chart
+from fedlada.workbench.campaign.over_seeds import NEVER, OverSeeds, best, final, over_seeds
+from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.report.table import Table
 
 Results = Mapping[str, Sequence[Outcome]]
 """The outcomes of each group of requests, one for each seed."""
@@ -92,44 +91,6 @@ def points_above(figure: OverSeeds, base: OverSeeds | None) -> str:
     if figure.mean is None or base is None or base.mean is None:
         return "-"
     return f"{100 * (figure.mean - base.mean):+.1f}"
-
-
-def curves(
-    title: str,
-    results: Mapping[str, Sequence[Outcome]],
-    metric: str,
-    *,
-    targets: Sequence[float] = (),
-    log_y: bool = False,
-) -> Chart:
-    """Each group's mean over its seeds against rounds, with a band from the lowest to the highest seed."""
-    lines = [_line(name, outcomes, metric) for name, outcomes in results.items()]
-    label = {"drift": "mean squared distance to the new global model"}.get(metric, metric.replace("_", " "))
-    shown = tuple(line for line in lines if line.x)
-    missing = [text for name, outcomes in results.items() if (text := _without(name, outcomes, metric))]
-    note = f"Without a value: {', '.join(missing)}." if missing else ""
-    return Chart(title, "round", label, shown, log_y=log_y, targets=tuple(targets), note=note)
-
-
-def _without(name: str, outcomes: Sequence[Outcome], metric: str) -> str:
-    """How many seeds of a line have no value at all, so that its mean is over the others."""
-    num_missing = sum(not outcome.history.measured(metric)[1] for outcome in outcomes)
-    return f"{num_missing} of {len(outcomes)} seeds of {name}" if num_missing else ""
-
-
-def _line(name: str, outcomes: Sequence[Outcome], metric: str) -> Series:
-    measured = [dict(zip(*outcome.history.measured(metric), strict=True)) for outcome in outcomes]
-    measured = [one for one in measured if one]
-    rounds = sorted(set.intersection(*map(set, measured))) if measured else []
-    columns = [[one[round] for one in measured] for round in rounds]
-    several = len(measured) > 1
-    return Series(
-        name,
-        tuple(map(float, rounds)),
-        tuple(statistics.fmean(column) for column in columns),
-        tuple(min(column) for column in columns) if several else (),
-        tuple(max(column) for column in columns) if several else (),
-    )
 
 
 def final_table(title: str, setting: Setting, lines: Results, *, drift: bool = False) -> Table:

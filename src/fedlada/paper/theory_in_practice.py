@@ -6,13 +6,13 @@ import hashlib
 import json
 from pathlib import Path
 
-from fedlada.campaign.request import Request
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Results, Shown, Target
 from fedlada.paper.theory import study
-from fedlada.report.chart import Chart
-from fedlada.report.table import Table
+from fedlada.plots.chart import Chart
 from fedlada.runs.files import write_json
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.report.table import Table
 
 
 def requests(setting: Setting) -> list[Request]:

@@ -1,7 +1,6 @@
-"""A run's folder: configuration, metrics, checkpoints; how it is written, resumed and opened again."""
+"""A run's folder: configuration, metrics, checkpoints; how it is written and resumed."""
 
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.folder import RunFolder, export
-from fedlada.runs.load import StoredRun, open_run
 
-__all__ = ["Checkpoint", "Checkpoints", "DamagedCheckpoint", "RunFolder", "StoredRun", "export", "open_run"]
+__all__ = ["Checkpoint", "Checkpoints", "DamagedCheckpoint", "RunFolder", "export"]

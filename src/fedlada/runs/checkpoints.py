@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fedlada.methods.state import Kept, Server, map_tensors, named_tensors
 from fedlada.runs.files import digest, write_atomic, write_json
-from fedlada.state import Kept, Server, map_tensors, named_tensors
 
 FORMAT = 1
 State = TypeVar("State", Server, Kept)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlada.data.samples import ArraySamples
-from fedlada.plan import Plan
+from fedlada.federation.plan import Plan
 from fedlada.runs.files import write_json
 
 if TYPE_CHECKING:
-    from fedlada.simulation import Simulation
+    from fedlada.training.simulation import Simulation
 
 FILE = "clients.json"
 LARGEST = 200_000

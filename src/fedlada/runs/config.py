@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from fedlada.flat import untrained_digest
-from fedlada.plan import Plan
+from fedlada.federation.plan import Plan
+from fedlada.models.flat import untrained_digest
 from fedlada.runs.parts import describe_part, describe_value, words_of
-from fedlada.simulation import Simulation
+from fedlada.training.simulation import Simulation
 
 FREE_TO_CHANGE = {
     "rounds",

@@ -15,16 +15,15 @@ from filelock import FileLock, Timeout
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedlada.history import History, Row
-from fedlada.observers import Observer
+from fedlada.methods.validation import count, positive
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
 from fedlada.runs.config import describe, is_experiment, read_config, refuse_another, refuse_other_than_experiment
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
-from fedlada.simulation import Simulation
-from fedlada.validation import count, positive
+from fedlada.training.history import History, Row
+from fedlada.training.simulation import Observer, Simulation
 
 DISCARDED = "checkpoints-discarded"
 """In the folder of a run that is done and has given up its checkpoints: its metrics are a result, to be kept."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedlada.history import Row
 from fedlada.runs.files import CannotWrite, write_atomic
+from fedlada.training.history import Row
 
 COUNTS = ("bytes_up", "bytes_down")
 COHORTS = ("clients", "lost", "refused")
@@ -22,6 +22,14 @@ MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds"}
 MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
 LARGEST = 1e300
 """What is larger is no measurement, and a file can hold whole numbers of any length."""
+
+EVALUATED = ("test_", "validation_", "full_train_")
+"""How the names of what is measured in some rounds alone begin."""
+
+
+def is_evaluated(row: Row) -> bool:
+    """Whether anything was evaluated in that round."""
+    return any(name.startswith(EVALUATED) and value is not None for name, value in row.items())
 
 
 class DamagedMetrics(ValueError):

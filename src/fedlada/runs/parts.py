@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlada.local.transform import UNSAID_AT_DEFAULT
-from fedlada.state import map_inside
+from fedlada.methods.local.transform import UNSAID_AT_DEFAULT
+from fedlada.methods.state import map_inside
 
 
 def describe_part(part: object) -> str:

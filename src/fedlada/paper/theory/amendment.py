@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from fedlada import recipes
-from fedlada.method import FederatedMethod
+from fedlada.methods.method import FederatedMethod
 from fedlada.paper.theory.fits import interval, slope_over_seeds
 from fedlada.paper.theory.horizon import auxiliary
 from fedlada.paper.theory.problem import Problem, make_problem
 from fedlada.paper.theory.trajectory import rounds
-from fedlada.report.chart import Chart, Series
-from fedlada.report.table import Table
+from fedlada.plots.chart import Chart, Series
+from fedlada.workbench.report.table import Table
 
 NUM_CLIENTS, COHORT_SIZE, NUM_STEPS = 32, 8, 32
 RATE_SCALES = (0.25, 0.5, 1.0, 2.0)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlada.randomness import generator
-from fedlada.validation import count, not_negative
+from fedlada.federation.randomness import generator
+from fedlada.methods.validation import count, not_negative
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fedlada.methods.validation import one_of, whole_number
 from fedlada.paper.theory import amendment, speedup
-from fedlada.report.chart import Chart
-from fedlada.report.table import Table
-from fedlada.validation import one_of, whole_number
+from fedlada.plots.chart import Chart
+from fedlada.workbench.report.table import Table
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 from fedlada.paper.theory.fits import slope, slope_over_seeds
 from fedlada.paper.theory.horizon import SCALES, THEOREM, Search, Setting, search
 from fedlada.paper.theory.problem import Problem, make_problem
-from fedlada.report.chart import Chart, Series
-from fedlada.report.table import Table
+from fedlada.plots.chart import Chart, Series
+from fedlada.workbench.report.table import Table
 
 NEVER = "∞"
 NUM_CLIENTS = 64

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlada.method import FederatedMethod
+from fedlada.federation.randomness import bits
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Kept, Server, map_tensors
 from fedlada.paper.theory.problem import Problem
-from fedlada.randomness import bits
-from fedlada.state import Kept, Server, map_tensors
 
 WORD_PARTS = 4
 """Numbers of 16 bits in a random word of 64: more than enough for noise, and four times as cheap."""

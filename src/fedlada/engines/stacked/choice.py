@@ -1,0 +1,164 @@
+"""Which stacked form a model gets, found by trying it beside the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.evaluation import Loss
+from fedlada.engines.stacked.kernels import Kernels, TorchKernels
+from fedlada.engines.stacked.losses import client_losses
+from fedlada.engines.stacked.networks import LayeredNetwork, Network, NotStackable, VmappedNetwork
+from fedlada.federation.randomness import bits, permutation
+from fedlada.methods.random_state import randomness_restored
+from fedlada.models.flat import FlatModel, private_copy
+
+TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
+
+
+def choose_network(
+    flat: FlatModel, samples: Samples, loss: Loss, compute: torch.dtype, kernels: Kernels | None = None
+) -> tuple[Network, bool]:
+    """The stacked form of a model, and whether it takes clients with short batches; `NotStackable` says why not.
+
+    Each form is tried on real samples in float64 and plain torch: one that does not give the model's own gradients is
+    not taken.
+    """
+    trial = _Trial(flat, samples, loss)
+    try:
+        losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH], _classes(samples))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise NotStackable(f"its loss cannot be tried in float64: {_first_line(error)}") from None
+    forms: list[Callable[[nn.Module, Kernels], Network]] = [
+        lambda module, kernels: LayeredNetwork(module, losses, kernels),
+        lambda module, _: VmappedNetwork(module, losses),
+    ]
+    reasons = []
+    for form in forms:
+        try:
+            trial.check(form(trial.flat.module, TorchKernels()), takes_short_batches)
+            module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
+            trial.check_runs(form(module, TorchKernels()), compute)
+            network = form(module, kernels or TorchKernels())
+        except torch.OutOfMemoryError:
+            raise  # says nothing of the model
+        except Exception as error:  # whatever a model does that no form foresaw
+            reasons.append(_first_line(error))
+            continue
+        network.passed_over = reasons
+        return network, takes_short_batches
+    raise NotStackable("; ".join(reasons))
+
+
+def _classes(samples: Samples) -> Tensor | None:
+    """All classes that occur, where labels are classes and at hand."""
+    if not isinstance(samples, ArraySamples) or samples.y.is_floating_point() or samples.y.ndim != 1:
+        return None
+    return torch.from_numpy(np.unique(samples.labels())).to(samples.y)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+class _Trial:
+    """A few real samples, two clients with slightly different parameters, and their gradients one by one."""
+
+    def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
+        self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
+        # From all over the data: its first samples may be of one class.
+        spread = permutation(bits(0, "trial"), len(samples))
+        with randomness_restored() as drawn:
+            x, y = samples.batch(spread[np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)])
+            if drawn():
+                raise NotStackable("its samples are drawn at random when they are read, which each client does alone")
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise NotStackable("its inputs or targets are not one tensor each")
+        self.x, self.y = (one.double() if one.is_floating_point() else one for one in (x, y))
+        with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+            before = _generators(x.device)
+            self.output = self._forward()
+            if any(not torch.equal(one, other) for one, other in zip(before, _generators(x.device), strict=True)):
+                raise NotStackable(
+                    "it draws random numbers in its forward pass (dropout), which each client draws alone"
+                )
+        is_rows = isinstance(self.output, Tensor) and self.output.ndim > 0 and len(self.output) == TRIAL_BATCH
+        if not is_rows:
+            raise NotStackable("its output is not one tensor with a row for each sample")
+
+    def _forward(self) -> Tensor:
+        try:
+            output: Tensor = self.flat.module(self.x[:TRIAL_BATCH])
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise NotStackable(f"it cannot be tried in float64: {_first_line(error)}") from None
+        return output
+
+    def check(self, network: Network, takes_short_batches: bool) -> None:
+        """Refuse a form whose gradients are not the model's own."""
+        layout, vector = network.layout, self.flat.vector.clone()
+        # The clients differ, so that one that reads another's parameters is found out.
+        clients = [vector, vector * 1.01]
+        sizes = [TRIAL_BATCH, TRIAL_BATCH - 1 if takes_short_batches else TRIAL_BATCH]
+        weights = torch.stack([_weights(size, self.x.device) for size in sizes])
+        rows, grads = layout.rows(TRIAL_CLIENTS, vector), layout.rows(TRIAL_CLIENTS, vector)
+        rows.copy_(torch.stack([layout.inward(own) for own in clients]))
+        network.bind(rows, grads)
+        try:
+            losses = network.backward(self.x, self.y, weights)
+        except (NotStackable, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise NotStackable(f"{network.form} it fails: {_first_line(error)}") from None
+        expected_losses, expected = self._one_by_one(clients, sizes)
+        close = _close(layout.outward(grads), expected) and _close(losses[:, None], expected_losses[:, None])
+        if not close:
+            raise NotStackable(f"{network.form} it does not give its own gradients: a layer may mix samples")
+        if isinstance(network, LayeredNetwork) and any(layer.num_calls > 1 for layer in network.layers):
+            raise NotStackable("a layer is used more than once")
+
+    def check_runs(self, network: Network, compute: torch.dtype) -> None:
+        """Refuse a form that does not run in the precision of the computation."""
+        layout = network.layout
+        rows, grads = (layout.rows(TRIAL_CLIENTS, self.flat.vector, compute) for _ in range(2))
+        rows.copy_(layout.inward(self.flat.vector).expand_as(rows))
+        network.bind(rows, grads)
+        x = self.x.to(compute) if self.x.is_floating_point() else self.x
+        y = self.y.to(torch.promote_types(compute, torch.float32)) if self.y.is_floating_point() else self.y
+        weights = torch.stack([_weights(TRIAL_BATCH, self.x.device)] * TRIAL_CLIENTS)
+        network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)))
+
+    def _one_by_one(self, clients: list[Tensor], sizes: list[int]) -> tuple[Tensor, Tensor]:
+        before = self.flat.vector.clone()
+        losses, grads = [], []
+        for number, (own, size) in enumerate(zip(clients, sizes, strict=True)):
+            self.flat.load(own)
+            batch = slice(number * TRIAL_BATCH, number * TRIAL_BATCH + size)
+            loss = self.loss(self.flat.module(self.x[batch]), self.y[batch])
+            losses.append(loss.detach())
+            grads.append(self.flat.gradient_of(loss))
+        self.flat.load(before)
+        return torch.stack(losses), torch.stack(grads)
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """The state of the generators that a model may draw from."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _weights(size: int, device: torch.device) -> Tensor:
+    return (torch.arange(TRIAL_BATCH, device=device) < size).double() / size
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Equal to rounding, client by client, in the norm."""
+    difference = torch.linalg.vector_norm(found - expected, dim=1)
+    return bool((difference <= 1e-8 * torch.linalg.vector_norm(expected, dim=1) + 1e-12).all())

@@ -1,0 +1,252 @@
+"""All clients of a cohort at once: one pass for all gradients, one for all updates."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.check_fit import check_fit
+from fedlada.engines.deterministic import same_bits_every_time
+from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import Loss, Metric, evaluate
+from fedlada.engines.stacked.choice import choose_network
+from fedlada.engines.stacked.evaluate import GraphedEvaluation
+from fedlada.engines.stacked.feed import Feed
+from fedlada.engines.stacked.kernels import Kernels
+from fedlada.engines.stacked.memory import (
+    Memories,
+    activation_bytes,
+    bytes_per_client,
+    free_bytes,
+    places_that_fit,
+)
+from fedlada.engines.stacked.networks import Network, NotStackable
+from fedlada.engines.stacked.precision import resolve_precision
+from fedlada.engines.stacked.stack import Stack
+from fedlada.engines.tally import Answer
+from fedlada.federation.plan import Assignment, RoundPlan
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
+from fedlada.methods.testing import depends_on_order, is_random
+from fedlada.models.flat import FlatModel, model_with
+
+WORTH_COMPILING = 2000
+"""Local steps of a whole run: with fewer, kernels that need no compiler are done earlier."""
+
+
+class StackedEngine(Engine):
+    """Holds the state of many clients as `[C, P]` and takes every local step for all of them together.
+
+    Raises `NotStackable` where model, loss or data cannot be stacked.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: FederatedMethod,
+        samples: Samples,
+        loss: Loss | None,
+        *,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+        precision: str = "auto",
+        num_steps: int | None = None,
+        short_batches: bool = True,
+        cohort_size: int | None = None,
+        max_places: int | None = None,
+    ) -> None:
+        self.samples = samples
+        self.device = device
+        self.template = model
+        self.flat = FlatModel(model, device, dtype)
+        self.method = method.suited_to(self.flat.vector)
+        self.loss = check_fit(self.flat, samples, loss, "training")
+        # What takes half a minute to compile is not worth it for a short run; the choice depends on nothing else,
+        # so that a run repeats.
+        self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
+        self.compute, kernels = resolve_precision(precision, self.flat.vector, compiles=self.compiles)
+        self.network, takes_short_batches = self._choose(kernels)
+        if is_random(method):
+            raise NotStackable(f"a transform of {method.name} draws random numbers, which each client draws alone")
+        if short_batches and not takes_short_batches:
+            raise NotStackable("its loss is not a mean over samples, and batches differ in size")
+        layout = self.network.layout
+        if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
+            raise NotStackable(f"a transform of {method.name} depends on the order of the parameters, which is another")
+        self.memories = Memories(layout, self.flat.vector)
+        self.cohort_size, self.max_places = cohort_size, max_places
+        self.batch_size = 0
+        self.stacks: dict[tuple[int, int], Stack] = {}
+        self.feeds: dict[tuple[int, int, int], Feed] = {}
+        self.evaluations: dict[Samples, GraphedEvaluation] = {}
+        self.evaluates_by_graph = True
+        self.why = self._why()
+
+    def _choose(self, kernels: Kernels) -> tuple[Network, bool]:
+        """The stacked form in the precision asked for, or in the model's own where it does not run in that."""
+        own = self.flat.vector.dtype
+        try:
+            return choose_network(self.flat, self.samples, self.loss, self.compute, kernels)
+        except NotStackable:
+            if self.compute == own:
+                raise
+            self.compute = own
+            return choose_network(self.flat, self.samples, self.loss, own, kernels)
+
+    def _why(self) -> str:
+        numbers = str(self.compute).removeprefix("torch.")
+        what = f"all clients at once on {self.device.type}, {self.network.form}, in {numbers}"
+        if self.network.passed_over:
+            what += f" (not layer by layer: {self.network.passed_over[0]})"
+        if self.compiles:
+            return f"{what}; kernels are compiled once for this machine, which can take half a minute"
+        return what
+
+    def initial_params(self) -> Tensor:
+        return self.flat.vector.clone()
+
+    def data_digest(self) -> str:
+        return self.samples.digest()
+
+    def check_test(self, samples: Samples, what: str = "test") -> None:
+        check_fit(self.flat, samples, self.loss, what)
+
+    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+        self.flat.load(params)
+        measured = self._graphed(samples) if self.device.type == "cuda" and not metrics else None
+        if measured is None:
+            measured = evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+        self.flat.train()  # frozen parts go back to where they were
+        return measured
+
+    def _graphed(self, samples: Samples) -> dict[str, float] | None:
+        """The same by a graph; None where samples or model do not allow one."""
+        if not isinstance(samples, ArraySamples) or not self.evaluates_by_graph:
+            return None
+        if samples not in self.evaluations:
+            self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss)
+        try:
+            return self.evaluations[samples]()
+        except RuntimeError as error:
+            self.evaluates_by_graph = False
+            warnings.warn(f"the evaluation cannot be captured as a graph and runs without: {error}", stacklevel=3)
+            return None
+
+    def model(self, params: Tensor) -> nn.Module:
+        return model_with(self.template, params)
+
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        if self.method.keeps_memory:
+            per_client = num_bytes(self.method.init_kept(broadcast.params))
+            self.memories.plan(per_client, len(kept) + len(plan.assignments))
+        places = self._places(plan.assignments)
+        with same_bits_every_time(self.device):
+            for work in _chunks(plan.assignments, places):
+                memories = [kept.get(one.client) or self.method.init_kept(broadcast.params) for one in work]
+                yield from self._run_stack(places, broadcast, work, memories, plan.lr)
+        self.memories.wait()
+
+    def outward(self, upload: Upload) -> Upload:
+        return map_tensors(self.network.layout.outward, upload)
+
+    def prepare(self, plan: RoundPlan) -> None:
+        """Lay out a coming round's work while the GPU is busy with this one."""
+        wanted = self._rounded(len(plan.assignments))
+        places = min(wanted, self.max_places or wanted)
+        if not any(known == places for known, _ in self.stacks):
+            return  # how many fit is found out when the memory of this round is free
+        self.feeds = {
+            (work[0].seed, places, self.batch_size): Feed.of(work, places, self.batch_size)
+            for work in _chunks(plan.assignments, places)
+            if _largest_batch(work) <= self.batch_size
+        }
+
+    def _run_stack(
+        self, places: int, broadcast: Broadcast, work: Sequence[Assignment], kept: Sequence[Kept], lr: float
+    ) -> Iterator[Answer]:
+        """The local work of some clients."""
+        stack = self._stack(places, work)
+        key = (work[0].seed, places, stack.batch_size)
+        feed = self.feeds.pop(key, None) or Feed.of(work, places, stack.batch_size)
+        stack.run(broadcast, kept, work, lr, feed)
+        if self.while_waiting is not None:
+            self.while_waiting()
+        upload, new_kept = stack.finish()
+        norms = torch.linalg.vector_norm(upload.delta, dim=1, dtype=torch.float64)
+        # One question to the GPU for all numbers: each would wait for it.
+        finite, squares, losses = torch.stack([_finite(upload, new_kept, places), norms**2, stack.losses]).tolist()
+        for place, one in enumerate(work):
+            own = map_tensors(lambda rows, place=place: rows[place], upload)  # type: ignore[misc]
+            memory = self.memories.keep(new_kept, place) if self.method.keeps_memory else Kept(())
+            yield Answer(one, own, memory, losses[place] / one.num_steps, squares[place], bool(finite[place]))
+
+    def _stack(self, places: int, work: Sequence[Assignment]) -> Stack:
+        """A stack of that many places with room for these batches; buffers are made once and kept."""
+        self.batch_size = max(self.batch_size, _largest_batch(work))
+        key = (places, self.batch_size)
+        if key not in self.stacks:
+            per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
+            if 3 * places * per_client > free_bytes(self.device):
+                self._drop_stacks()  # there is no room for both sizes: what the old one held is free first
+            self.stacks[key] = Stack(
+                self.network,
+                self.method,
+                self.samples,
+                places=places,
+                batch_size=self.batch_size,
+                like=self.flat.vector,
+                compute=self.compute,
+                memories=self.memories,
+                compiles=self.compiles,
+            )
+        return self.stacks[key]
+
+    def _places(self, work: Sequence[Assignment]) -> int:
+        """How many clients to take at once: all, if the memory has room for them."""
+        wanted = self._rounded(len(work))
+        if self.max_places is not None:
+            return max(1, min(self.max_places, wanted))
+        if not work or any(places == wanted for places, _ in self.stacks):
+            return max(1, wanted)
+        per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
+        activations = activation_bytes(self.flat, self.samples, max(self.batch_size, _largest_batch(work)))
+        places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
+        if places < wanted and self.stacks:  # what stacks of other sizes hold is memory too
+            self._drop_stacks()
+            places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
+        if places < wanted:
+            self.max_places = places
+        return places
+
+    def _drop_stacks(self) -> None:
+        self.stacks = {}
+        self.network.release()
+
+    def _rounded(self, num_clients: int) -> int:
+        """On a GPU another size is another graph, so places stay empty where sizes change from round to round."""
+        if self.device.type != "cuda":
+            return num_clients
+        if self.cohort_size is not None and num_clients <= self.cohort_size:
+            return self.cohort_size
+        step = 1 if num_clients <= 4 else 2 if num_clients <= 16 else 4
+        return -(-num_clients // step) * step
+
+
+def _chunks(work: Sequence[Assignment], places: int) -> Iterator[Sequence[Assignment]]:
+    for start in range(0, len(work), places):
+        yield work[start : start + places]
+
+
+def _largest_batch(work: Sequence[Assignment]) -> int:
+    return max(len(batch) for one in work for batch in one.batches)
+
+
+def _finite(upload: Upload, kept: Kept, places: int) -> Tensor:
+    """For each place 1 if nothing that it gives back is NaN or infinite, else 0."""
+    # The largest magnitude is NaN or infinite if any number is, and takes one pass without a copy.
+    largest = [torch.linalg.vector_norm(v, ord=torch.inf, dim=-1) for s in (upload, kept) for _, v in named_tensors(s)]
+    return torch.stack([one.expand(places) for one in largest]).isfinite().all(dim=0).double()

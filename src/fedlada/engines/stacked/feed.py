@@ -1,0 +1,66 @@
+"""The work of a stack of clients as arrays: which sample each reads at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlada.data.samples import Samples
+from fedlada.federation.plan import Assignment
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """For K steps of C clients with batches of at most B: sample numbers, random words, weights, steps of each."""
+
+    rows: Array
+    """`[K, C, B]`; padding reads the client's own first sample, so that nobody sees another's."""
+    draws: Array
+    """`[K, C, B]`, 63 bits each."""
+    weights: Array
+    """`[K, C, B]`: 1 / (size of the batch), 0 for padding."""
+    num_steps: Array
+    """`[C]`; 0 for a place that no client takes."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all places work in all steps."""
+        return bool((self.num_steps == len(self.rows)).all())
+
+    @staticmethod
+    def of(work: Sequence[Assignment], places: int, batch_size: int) -> Feed:
+        """The work of these clients, on a stack with so many places."""
+        steps = max(one.num_steps for one in work)
+        rows = np.zeros((steps, places, batch_size), dtype=np.int64)
+        draws = np.zeros_like(rows)
+        weights = np.zeros(rows.shape, dtype=np.float64)
+        for client in range(places):
+            rows[:, client] = work[min(client, len(work) - 1)].batches[0][0]
+        for client, one in enumerate(work):
+            for step, (batch, words) in enumerate(zip(one.batches, one.words, strict=True)):
+                rows[step, client, : len(batch)] = batch
+                draws[step, client, : len(batch)] = (words >> np.uint64(1)).astype(np.int64)
+                weights[step, client, : len(batch)] = 1 / len(batch)
+        num_steps = np.zeros(places, dtype=np.int64)
+        num_steps[: len(work)] = [one.num_steps for one in work]
+        return Feed(rows, draws, weights, num_steps)
+
+
+def fetch_batch(samples: Samples, feed: Feed, step: int, work: Sequence[Assignment]) -> tuple[Tensor, Tensor]:
+    """One step's batches from samples that are read on the host; padding repeats a client's first sample."""
+    parts = []
+    for client in range(feed.rows.shape[1]):
+        own = work[min(client, len(work) - 1)]
+        number = min(step, own.num_steps - 1)
+        x, y = samples.batch(own.batches[number], own.words[number])
+        missing = feed.rows.shape[2] - len(y)
+        parts.append(tuple(torch.cat([one, one[:1].expand(missing, *one.shape[1:])]) for one in (x, y)))
+    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
+    return x, y

@@ -1,0 +1,98 @@
+"""One loss for each client of a stack, from a loss that knows batches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedlada.engines.evaluation import Loss, are_classes
+from fedlada.engines.stacked.kernels import by_client
+
+IGNORED = -100
+"""The target that torch's cross-entropy leaves out unless told otherwise."""
+
+MOST_SCORES = 4_000_000
+"""Of more classes than this allows not all are tried."""
+
+ClientLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Outputs and targets `[C * B, ...]` and the weight of each sample `[C, B]` (0 for padding) to losses `[C]`."""
+
+
+def client_losses(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None = None) -> tuple[ClientLosses, bool]:
+    """The stacked form of a loss, and whether it can leave samples out; seen on one batch of the data.
+
+    A loss that is the mean over its samples can be weighted sample by sample, so that clients with short batches fit
+    beside others. Any other is computed on whole batches, which must then be of one size.
+    """
+    if loss is F.cross_entropy:
+        return _cross_entropy(0.0), True
+    if isinstance(loss, nn.CrossEntropyLoss) and _is_plain_mean(loss):
+        return _cross_entropy(loss.label_smoothing), True
+    # torch's own losses say what they are; of any other a batch shows it.
+    is_mean = _is_plain_mean(loss) if isinstance(loss, nn.modules.loss._Loss) else _is_mean(loss, output, y, classes)
+    return (_per_sample(loss), True) if is_mean else (_per_batch(loss), False)
+
+
+def _is_plain_mean(loss: nn.modules.loss._Loss) -> bool:
+    """Whether every sample counts the same: no weights of classes or positions, nothing ignored."""
+    weighted = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight"))
+    return loss.reduction == "mean" and not weighted and getattr(loss, "ignore_index", IGNORED) == IGNORED
+
+
+def _is_mean(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None) -> bool:
+    """Whether it is the mean over these samples, and over others that have all classes, which may weigh differently."""
+    if not _is_mean_over(loss, output, y):
+        return False
+    if classes is None or len(classes) < 2 or not are_classes(output, y):
+        return True
+    some = classes[: max(2, MOST_SCORES // output.shape[1])]
+    generator = torch.Generator("cpu").manual_seed(0)
+    scores = torch.randn(len(some), output.shape[1], generator=generator, device="cpu")
+    return _is_mean_over(loss, scores.to(output), some)
+
+
+def _is_mean_over(loss: Loss, output: Tensor, y: Tensor) -> bool:
+    with torch.no_grad():
+        whole = loss(output, y)
+        try:
+            single = torch.stack([loss(output[i : i + 1], y[i : i + 1]) for i in range(len(y))])
+        except Exception:  # a loss that compares samples with each other may not take one alone
+            return False
+    return bool(torch.isclose(single.mean(), whole, rtol=1e-5, atol=1e-7)) and len(y) > 1
+
+
+def _cross_entropy(smoothing: float) -> ClientLosses:
+    def losses(output: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        each = F.cross_entropy(output, y, reduction="none", label_smoothing=smoothing)
+        counted = y != IGNORED if each.shape == y.shape else torch.ones_like(each, dtype=torch.bool)
+        taken = (weights > 0).flatten().view(-1, *([1] * (each.ndim - 1))) & counted
+        # The mean over what counts, as torch takes it: positions of a sample may be ignored.
+        sums = torch.where(taken, each, torch.zeros_like(each)).view(len(weights), -1).sum(dim=1)
+        return sums / taken.view(len(weights), -1).sum(dim=1).clamp(min=1)
+
+    return losses
+
+
+def _per_sample(loss: Loss) -> ClientLosses:
+    def one(output: Any, y: Any) -> Tensor:
+        return loss(output[None], y[None])
+
+    def losses(output: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        each = torch.vmap(one)(output, y)
+        # A weight of zero must also silence a loss that is infinite on padding.
+        kept = torch.where(weights > 0, each.view_as(weights), torch.zeros_like(weights))
+        return (kept * weights).sum(dim=1)
+
+    return losses
+
+
+def _per_batch(loss: Loss) -> ClientLosses:
+    def losses(output: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        clients = len(weights)
+        return torch.vmap(loss)(by_client(output, clients), by_client(y, clients))
+
+    return losses

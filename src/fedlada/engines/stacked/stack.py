@@ -1,0 +1,252 @@
+"""C clients side by side: their state `[C, P]`, and one local step of all of them."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.stacked.capture import captured
+from fedlada.engines.stacked.feed import Feed, fetch_batch
+from fedlada.engines.stacked.memory import Memories
+from fedlada.engines.stacked.networks import Network
+from fedlada.federation.plan import Assignment
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Local, PerTransform, Upload, map_tensors, named_tensors
+from fedlada.methods.testing import shares_memory
+
+
+class Stack:
+    """Places for C clients with batches of B samples; the buffers stay, so that a CUDA graph can be replayed."""
+
+    def __init__(
+        self,
+        network: Network,
+        method: FederatedMethod,
+        samples: Samples,
+        *,
+        places: int,
+        batch_size: int,
+        like: Tensor,
+        compute: torch.dtype,
+        memories: Memories,
+        compiles: bool = False,
+    ) -> None:
+        self.network, self.samples = network, samples
+        self.method = method.with_held(network.layout.inward)
+        self.memories = memories
+        self.places, self.batch_size = places, batch_size
+        self.like, self.compute = like, compute
+        rows = network.layout.rows
+        self.grads = rows(places, like, compute)
+        self.params = rows(places, like)
+        # In full precision the model reads the parameters themselves, else a copy that each step refreshes; where the
+        # method looks ahead, the copy is moved to where it looks.
+        reads_params = compute == like.dtype and not method.looks_ahead
+        self.weights = self.params if reads_params else rows(places, like, compute)
+        self.lr = torch.zeros((), device=like.device, dtype=like.dtype)
+        self.local: Local | None = None
+        self.step_number = torch.zeros(1, device=like.device, dtype=torch.int64)
+        self.losses = torch.zeros(places, device=like.device, dtype=torch.float64)
+        self.rows: Tensor | None = None
+        self.uses_graphs = like.is_cuda and isinstance(samples, ArraySamples)
+        self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+        needs_copies = shares_memory(self.method)
+        self.update = method_update(self.method, needs_copies=needs_copies)
+        if compiles and not needs_copies:  # the compiler would drop such a copy
+            self.update = compiled(self.update)
+
+    def run(
+        self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float, feed: Feed
+    ) -> None:
+        """A whole round of these clients; afterwards `finish` has what they give back. On a GPU it is only begun."""
+        self.start(broadcast, kept, feed, lr)
+        if not self.uses_graphs:
+            for number in range(len(feed.rows)):
+                self.step(masked=not feed.is_even, number=number, work=work)
+            return
+        if feed.is_even not in self.graphs:
+            try:
+                self.graphs[feed.is_even] = self._captured(masked=not feed.is_even)
+            except RuntimeError as error:
+                self.uses_graphs = False
+                warnings.warn(f"a step cannot be captured as a graph and runs slower without: {error}", stacklevel=2)
+                self.run(broadcast, kept, work, lr, feed)
+                return
+            self.start(broadcast, kept, feed, lr)  # the warm-up has moved everybody
+        for _ in range(len(feed.rows)):
+            self.graphs[feed.is_even].replay()
+
+    def _captured(self, *, masked: bool) -> torch.cuda.CUDAGraph:
+        def first_step() -> None:
+            self.step_number.zero_()  # a client may have no second step
+            self.step(masked=masked)
+
+        return captured(lambda: self.step(masked=masked), first_step, repeats=2)
+
+    def start(self, broadcast: Broadcast, kept: Sequence[Kept], feed: Feed, lr: float) -> None:
+        """Every client begins its round."""
+        self.lr.fill_(lr)
+        self.step_number.zero_()
+        self.losses.zero_()
+        self._load(feed)
+        layout = self.network.layout
+        each = map_tensors(lambda vector: layout.inward(vector).expand(self.places, *vector.shape), broadcast)
+        fresh = self.method.begin(each, self.memories.load(kept, self.places), lr=self.lr)
+        if self.local is None:
+            self.local = self._allocate(fresh)
+        for (_, place), (_, value) in zip(named_tensors(self.local), named_tensors(fresh), strict=True):
+            if place.ndim and place.stride(0) == 0:  # held once for all clients
+                place[0].copy_(value[0])
+            elif place is not self.lr:
+                place.copy_(value)
+        if self.weights is not self.params:
+            self.weights.copy_(self.params)
+        self.network.bind(self.weights, self.grads)
+
+    def _load(self, feed: Feed) -> None:
+        """The round's work onto the device, into buffers that stay where they are."""
+        if self.rows is None or len(self.rows) < len(feed.rows):
+            device, shape = self.like.device, feed.rows.shape
+            self.graphs = {}
+            self.rows, self.draws = (torch.zeros(shape, device=device, dtype=torch.int64) for _ in range(2))
+            self.sample_weights = torch.zeros(
+                shape, device=device, dtype=torch.promote_types(self.compute, torch.float32)
+            )
+            self.num_steps = torch.zeros(self.places, device=device, dtype=torch.int64)
+        for place, values in ((self.rows, feed.rows), (self.draws, feed.draws), (self.sample_weights, feed.weights)):
+            place[: len(values)].copy_(torch.from_numpy(values))
+        self.num_steps.copy_(torch.from_numpy(feed.num_steps))
+        assert feed.rows.shape[1:] == (self.places, self.batch_size)
+        self.feed = feed
+
+    def _allocate(self, fresh: Local) -> Local:
+        """Buffers like a fresh local state: what is the same for all clients is held once and seen by each."""
+
+        def buffer(value: Tensor) -> Tensor:
+            if value is self.lr:
+                return value
+            if value.ndim == 2 and value.shape[1] == self.network.layout.num_params:
+                return self.network.layout.rows(self.places, value)
+            return torch.empty(value.shape, device=value.device, dtype=value.dtype)
+
+        def shared(value: Tensor) -> Tensor:
+            return torch.empty(value.shape[1:], device=value.device, dtype=value.dtype).expand(value.shape)
+
+        return Local(
+            params=self.params,
+            anchor=shared(fresh.anchor),
+            lr=self.lr,
+            states=tuple({name: buffer(value) for name, value in one.items()} for one in fresh.states),
+            shared=tuple({name: shared(value) for name, value in one.items()} for one in fresh.shared),
+            kept=tuple({name: buffer(value) for name, value in one.items()} for one in fresh.kept),
+        )
+
+    def step(self, *, masked: bool, number: int = 0, work: Sequence[Assignment] = ()) -> None:
+        """One local step of all clients; `number` and `work` are for samples that the host must read."""
+        assert self.rows is not None
+        if isinstance(self.samples, ArraySamples):
+            rows, draws, weights = (
+                one.index_select(0, self.step_number)[0] for one in (self.rows, self.draws, self.sample_weights)
+            )
+            x, y = self.samples.take(rows.flatten(), draws.flatten())
+        else:
+            x, y = fetch_batch(self.samples, self.feed, number, work)
+            weights = self.sample_weights[number]
+        if x.is_floating_point():
+            x = x.to(self.compute)
+        active = self.step_number < self.num_steps
+        local, losses = self._looked(x, y, weights)
+        self.losses += torch.where(active, losses.double(), torch.zeros_like(self.losses))
+        assert self.local is not None
+        self.update(self.local, local.states, self.grads, self.weights, active[:, None] if masked else None)
+        self.step_number += 1
+
+    def _looked(self, x: Any, y: Tensor, weights: Tensor) -> tuple[Local, Tensor]:
+        """Leave in `grads` the gradients where the method looks; the states after the look, and the first losses."""
+        assert self.local is not None
+        if not self.method.looks_ahead:
+            return self.local, self.network.backward(x, y, weights)
+        losses: list[Tensor] = []
+
+        def gradient_at(point: Tensor) -> Tensor:
+            self.weights.copy_(point)
+            losses.append(self.network.backward(x, y, weights))
+            return self.grads.to(self.params.dtype, copy=True)  # the next gradient is written in the same place
+
+        point, local = self.method.look(self.local, gradient_at)
+        self.weights.copy_(point)
+        losses.append(self.network.backward(x, y, weights))
+        return local, losses[0]
+
+    def finish(self) -> tuple[Upload, Kept]:
+        """What the clients give back, stacked, in the engine's order of the parameters."""
+        assert self.local is not None
+        # A place without a client has made no steps; it must still not divide by zero.
+        return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
+
+
+Update = Callable[[Local, PerTransform, Tensor, Tensor, Tensor | None], None]
+
+
+def method_update(method: FederatedMethod, *, needs_copies: bool = False) -> Update:
+    """The method's move on all clients at once, written back into their buffers: compiled, one pass over memory.
+
+    It takes the states after the look. With `needs_copies` a new state may be a view of an old one or of the
+    parameters, and is copied before those are overwritten.
+    """
+
+    def update(local: Local, states: PerTransform, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+        new = method.move(replace(local, states=states), grads.to(local.params.dtype))
+        pairs = [(local.params, new.params)]
+        for old, fresh in zip(local.states, new.states, strict=True):
+            pairs += [(old[name], fresh[name]) for name in old]
+        # Clients that have finished stay as they are.
+        values = [
+            (place, (value.clone() if needs_copies else value) if active is None else torch.where(active, value, place))
+            for place, value in pairs
+        ]
+        if weights is not local.params:
+            weights.copy_(values[0][1])
+        for place, value in values:
+            place.copy_(value)
+
+    return update
+
+
+def _sums_in_one_order() -> dict[str, Any]:
+    """What keeps the compiler from choosing between kernels by their time where sums would come out otherwise: beside
+    other programs another one may be the faster, and a run would not repeat."""
+    from torch._inductor import config
+
+    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 knows the first alone
+    return {name: value for name, value in wanted.items() if hasattr(config, name)}
+
+
+def compiled(update: Update) -> Update:
+    """The update as one kernel; plain where the compiler fails, which is slower and right."""
+    from torch._dynamo.exc import TorchDynamoException  # the compiler takes a second to import
+
+    # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
+    code = update.__code__.replace()
+    fresh = types.FunctionType(code, update.__globals__, closure=update.__closure__)
+    fast = torch.compile(fresh, fullgraph=True, dynamic=False, options=_sums_in_one_order())
+
+    def tried(local: Local, states: PerTransform, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+        nonlocal fast
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's own affairs
+                fast(local, states, grads, weights, active)
+        except TorchDynamoException as error:
+            warnings.warn(f"the update could not be compiled and runs as it is: {error}", stacklevel=2)
+            fast = update
+            update(local, states, grads, weights, active)
+
+    return tried

@@ -1,0 +1,58 @@
+"""The GPU's kernels; what they do not know goes to plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedlada.engines.stacked import triton_conv, triton_norm
+from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
+from fedlada.engines.stacked.triton_tiles import supports
+
+
+class TritonKernels:
+    """Convolutions and GroupNorm in Triton; `precision` is how float32 products are made: "tf32" or "ieee"."""
+
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+        self.plain = TorchKernels()
+
+    def conv(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Each client's images with its own weights."""
+        if not supports(shape):
+            return self.plain.conv(x, weight, shape)
+        return triton_conv.forward(x, weight, shape, self.precision)
+
+    def conv_input_grad(self, dy: Tensor, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """The gradient of the images."""
+        if not supports(shape):
+            return self.plain.conv_input_grad(dy, x, weight, shape)
+        return triton_conv.input_grad(dy, x, weight, shape, self.precision)
+
+    def conv_weight_grad(self, dy: Tensor, x: Tensor, grad: Tensor, shape: ConvShape) -> None:
+        """The gradient of each client's weights, written into `grad`."""
+        if not supports(shape):
+            self.plain.conv_weight_grad(dy, x, grad, shape)
+        else:
+            triton_conv.weight_grad(dy, x, grad, shape, self.precision)
+
+    def group_norm(
+        self, x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """relu(norm(x) * weight + bias + add), and what its gradient needs."""
+        return triton_norm.forward(_last(x), None if add is None else _last(add), affine, shape)
+
+    def group_norm_grad(
+        self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradients of x and of what was added; those of scale and shift are written."""
+        return triton_norm.backward(_last(dy), _last(x), y, saved, affine, shape)
+
+
+def _last(x: Tensor) -> Tensor:
+    """Channels last in memory, whatever the number of axes."""
+    if x.ndim == 4:
+        return x.contiguous(memory_format=torch.channels_last)
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)

@@ -1,0 +1,119 @@
+"""Who takes part in a round, and who of them fails."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedlada.federation.randomness import bits, permutation, uniform
+from fedlada.methods.validation import count
+from fedlada.methods.validation import probability as check_probability
+
+
+class Cohorts(ABC):
+    """Draws the clients of a round, in the order of their numbers."""
+
+    @abstractmethod
+    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+        """The clients that are asked in this round."""
+
+    def check(self, num_clients: int) -> None:
+        """Refuse what could never be drawn, before the first round."""
+        self.draw(num_clients, 0, 1)
+
+
+@dataclass(frozen=True)
+class Everyone(Cohorts):
+    """All clients in every round."""
+
+    is_pure: ClassVar[bool] = True
+
+    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+        return list(range(num_clients))
+
+
+@dataclass(frozen=True)
+class FixedSize(Cohorts):
+    """So many clients without replacement, every set equally likely."""
+
+    is_pure: ClassVar[bool] = True
+
+    size: int
+
+    def __post_init__(self) -> None:
+        count("cohort_size", self.size)
+
+    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+        if self.size > num_clients:
+            raise ValueError(f"cohort_size is {self.size}, but there are only {num_clients} clients")
+        return sorted(permutation(bits(seed, "cohort", round), num_clients)[: self.size].tolist())
+
+
+@dataclass(frozen=True)
+class Bernoulli(Cohorts):
+    """A coin for each client, as in the authors' simulator: the size varies and may be zero."""
+
+    is_pure: ClassVar[bool] = True
+
+    probability: float
+
+    def __post_init__(self) -> None:
+        check_probability("probability", self.probability)
+
+    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+        return np.flatnonzero(uniform(bits(seed, "cohort", round), num_clients) < self.probability).tolist()
+
+
+@dataclass(frozen=True)
+class Scheduled(Cohorts):
+    """The clients of each round, as given; after the last the list starts again."""
+
+    is_pure: ClassVar[bool] = True
+
+    rounds: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        if len(self.rounds) == 0:
+            raise ValueError("the schedule of cohorts is empty")
+
+    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+        cohort = sorted({int(client) for client in self.rounds[(round - 1) % len(self.rounds)]})
+        if cohort and not 0 <= cohort[0] <= cohort[-1] < num_clients:
+            raise ValueError(f"the cohort of round {round} names clients outside 0..{num_clients - 1}: {cohort}")
+        return cohort
+
+    def check(self, num_clients: int) -> None:
+        for round in range(1, len(self.rounds) + 1):
+            self.draw(num_clients, 0, round)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreliable:
+    """Simulated failures: some clients never answer, some do only part of their work."""
+
+    is_pure: ClassVar[bool] = True
+
+    dropout: float = 0.0
+    """Probability that a client's answer is lost."""
+    stragglers: float = 0.0
+    """Probability that a client stops early, after a uniform share of its steps (at least one)."""
+
+    def __post_init__(self) -> None:
+        check_probability("dropout", self.dropout)
+        check_probability("stragglers", self.stragglers)
+
+    def answers(self, seed: int, round: int, client: int) -> bool:
+        """Whether this client's answer arrives."""
+        return self.dropout == 0 or bool(uniform(bits(seed, "dropout", round, client), 1)[0] >= self.dropout)
+
+    def steps_done(self, num_steps: int, seed: int, round: int, client: int) -> int:
+        """How many of its steps this client takes."""
+        if self.stragglers == 0:
+            return num_steps
+        late, share = uniform(bits(seed, "stragglers", round, client), 2)
+        return max(1, math.floor(share * num_steps)) if late < self.stragglers and num_steps else num_steps

@@ -1,0 +1,241 @@
+"""Which samples belong to which client."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlada.federation.randomness import Ints, generator
+from fedlada.methods.validation import count, not_negative, positive
+
+Labels = np.ndarray[Any, Any]
+
+
+class Partition(ABC):
+    """A rule that gives each client the numbers of its samples; the same seed gives the same partition."""
+
+    needs_labels = True
+
+    @abstractmethod
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        """One sorted array of sample numbers for each client."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IID(Partition):
+    """Every sample once, dealt at random."""
+
+    num_clients: int
+    size_spread: float = 0.0
+    """Sigma of the log-normal client sizes; 0 makes all equal (to within one sample)."""
+
+    needs_labels = False
+
+    def __post_init__(self) -> None:
+        count("num_clients", self.num_clients)
+        not_negative("size_spread", self.size_spread)
+
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        random = generator(seed, "partition")
+        sizes = _client_sizes(len(labels), self.num_clients, self.size_spread, random)
+        return _sorted(np.split(random.permutation(len(labels)), np.cumsum(sizes)[:-1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet(Partition):
+    """Each client draws its mix of classes from a symmetric Dirichlet; the lower the concentration, the more skewed.
+
+    Without refilling each sample is used exactly once: when a class has run out, the rest of a client's share comes
+    from the classes that are left. With `refill`, as in the authors' simulator, a class that has run out starts
+    again, so the mixes are exact, some samples repeat across clients and others are never used.
+    """
+
+    num_clients: int
+    concentration: float = 0.6
+    refill: bool = False
+    size_spread: float = 0.0
+    """Sigma of the log-normal client sizes; 0 makes all equal (to within one sample)."""
+
+    def __post_init__(self) -> None:
+        count("num_clients", self.num_clients)
+        positive("concentration", self.concentration)
+        not_negative("size_spread", self.size_spread)
+
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        random = generator(seed, "partition")
+        pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
+        sizes = _client_sizes(len(labels), self.num_clients, self.size_spread, random)
+        mixes = _class_mixes(self.num_clients, len(pools), self.concentration, random)
+        counts = np.zeros((self.num_clients, len(pools)), dtype=np.int64)
+        left = np.array([len(pool) for pool in pools], dtype=np.int64)
+        for client in random.permutation(self.num_clients):
+            if self.refill:
+                counts[client] = random.multinomial(sizes[client], mixes[client])
+            else:
+                counts[client] = _draw_within(left, sizes[client], mixes[client], random)
+                left -= counts[client]
+        return _sorted(_take(pools, counts, random))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pathological(Partition):
+    """Every client has exactly so many classes; each class is divided evenly among the clients that have it."""
+
+    num_clients: int
+    classes_per_client: int = 2
+
+    def __post_init__(self) -> None:
+        count("num_clients", self.num_clients)
+        count("classes_per_client", self.classes_per_client)
+
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        random = generator(seed, "partition")
+        pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
+        num_classes, each = len(pools), self.classes_per_client
+        if each > num_classes:
+            raise ValueError(f"classes_per_client is {each}, but the data has only {num_classes} classes")
+        if self.num_clients * each < num_classes:
+            raise ValueError(
+                f"{self.num_clients} clients of {each} classes cannot hold all {num_classes} classes: "
+                "take more clients or more classes per client"
+            )
+        holders: list[list[int]] = [[] for _ in pools]
+        for client, classes in enumerate(_deal_classes(self.num_clients, each, num_classes, random)):
+            for label in classes:
+                holders[label].append(client)
+        parts: list[list[Ints]] = [[] for _ in range(self.num_clients)]
+        for pool, clients in zip(pools, holders, strict=True):
+            for client, part in zip(clients, np.array_split(pool, len(clients)), strict=True):
+                parts[client].append(part)
+        return _sorted([np.concatenate(own) for own in parts])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ByKey(Partition):
+    """One client for each distinct key, such as the user or the device that a sample came from."""
+
+    keys: Sequence[Any]
+
+    needs_labels = False
+
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        if len(self.keys) != len(labels):
+            raise ValueError(f"there are {len(self.keys)} keys for {len(labels)} samples: one key per sample is needed")
+        return _by_class(np.asarray(self.keys))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given(Partition):
+    """The sample numbers of each client, as given: one collection each, or a mapping to them (its keys are dropped)."""
+
+    indices: Iterable[Iterable[int]] | Mapping[Any, Iterable[int]]
+
+    needs_labels = False
+
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        given = self.indices.values() if isinstance(self.indices, Mapping) else self.indices
+        clients = [_sample_numbers(own, client) for client, own in enumerate(given)]
+        for client, own in enumerate(clients):
+            if len(own) and (own.min() < 0 or own.max() >= len(labels)):
+                raise ValueError(f"client {client} has sample numbers outside 0..{len(labels) - 1}")
+        if not clients:
+            raise ValueError("there are no clients: the given partition is empty")
+        return _sorted(clients)
+
+
+def _sample_numbers(own: Iterable[int], client: int) -> Ints:
+    numbers = np.asarray(own if isinstance(own, (np.ndarray, list, tuple, range)) else list(own)).reshape(-1)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise ValueError(f"client {client} must be given by sample numbers, got values of type {numbers.dtype}")
+    return numbers.astype(np.int64)
+
+
+def _sorted(clients: Sequence[Ints]) -> list[Ints]:
+    return [np.sort(own).astype(np.int64) for own in clients]
+
+
+def _whole_numbers(labels: Labels) -> Labels:
+    if labels.dtype.kind == "f":
+        raise ValueError("a partition by class needs class labels, got floating-point targets: take IID or ByKey")
+    return labels
+
+
+def _by_class(labels: Labels) -> list[Ints]:
+    """The sample numbers of each class, classes in sorted order."""
+    if labels.ndim != 1:
+        raise ValueError(f"a partition by class needs one label per sample, got labels of shape {labels.shape}")
+    _, inverse = np.unique(labels, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    parts: list[Ints] = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+    return parts
+
+
+def _client_sizes(num_samples: int, num_clients: int, spread: float, random: np.random.Generator) -> Ints:
+    """Sizes that sum to all samples, at least one each."""
+    if num_samples < num_clients:
+        raise ValueError(f"{num_samples} samples cannot be divided among {num_clients} clients")
+    shares = np.exp(spread * random.standard_normal(num_clients))
+    # One sample is set aside for each; the rest go by share, what rounding leaves to the largest remainders.
+    exact = shares / shares.sum() * (num_samples - num_clients)
+    sizes: Ints = np.floor(exact).astype(np.int64)
+    rest = num_samples - num_clients - int(sizes.sum())
+    sizes[np.argsort(sizes - exact, kind="stable")[:rest]] += 1
+    sizes += 1
+    return sizes
+
+
+def _class_mixes(
+    num_clients: int, num_classes: int, concentration: float, random: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    mixes = random.dirichlet(np.full(num_classes, concentration), size=num_clients)
+    # At extreme concentrations a draw can underflow to nothing: its limit is a single class.
+    broken = ~(np.isfinite(mixes).all(axis=1) & (np.abs(mixes.sum(axis=1) - 1) < 1e-6))
+    mixes[broken] = np.eye(num_classes)[random.integers(num_classes, size=int(broken.sum()))]
+    return np.asarray(mixes / mixes.sum(axis=1, keepdims=True))
+
+
+def _draw_within(
+    left: Ints, size: int, mix: np.ndarray[Any, np.dtype[np.float64]], random: np.random.Generator
+) -> Ints:
+    """Class counts that follow the mix as far as the classes last; each pass exhausts a class or is the last."""
+    counts = np.zeros_like(left)
+    while missing := size - int(counts.sum()):
+        weights = np.where(counts < left, mix, 0.0)
+        if weights.sum() < 1e-12:
+            weights = (left - counts).astype(np.float64)
+        counts = np.minimum(counts + random.multinomial(missing, weights / weights.sum()), left)
+    return counts
+
+
+def _take(pools: list[Ints], counts: Ints, random: np.random.Generator) -> list[Ints]:
+    """Deal each class's pool to the clients by the counts; a pool that runs out is shuffled and starts again."""
+    parts: list[list[Ints]] = [[] for _ in counts]
+    for label, pool in enumerate(pools):
+        needed = int(counts[:, label].sum())
+        supply = [pool]
+        while sum(len(part) for part in supply) < needed:
+            supply.append(random.permutation(pool))
+        dealt = np.split(np.concatenate(supply)[:needed], np.cumsum(counts[:, label])[:-1])
+        for own, part in zip(parts, dealt, strict=True):
+            own.append(part)
+    return [np.concatenate(own) for own in parts]
+
+
+def _deal_classes(num_clients: int, each: int, num_classes: int, random: np.random.Generator) -> list[list[int]]:
+    """Distinct classes for each client, every class given out equally often (to within one)."""
+    hands: list[list[int]] = []
+    deck: list[int] = []
+    for _ in range(num_clients):
+        hand, deck = deck[:each], deck[each:]
+        if len(hand) < each:
+            fresh = [int(label) for label in random.permutation(num_classes)]
+            # What this client holds already goes to the end of the new deck.
+            fresh.sort(key=lambda label: label in hand)
+            needed = each - len(hand)
+            hand, deck = hand + fresh[:needed], fresh[needed:]
+        hands.append(hand)
+    return hands

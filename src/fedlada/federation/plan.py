@@ -1,0 +1,174 @@
+"""What each round will be: who works, on which batches, at which rate; all of it drawn from the seed alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Protocol
+
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.cohorts import Cohorts, Unreliable
+from fedlada.federation.randomness import Ints, Words, bits, torch_seed, words
+from fedlada.federation.schedules import Schedule
+from fedlada.methods.validation import one_of, whole_number
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """One client's work in one round."""
+
+    client: int
+    batches: Sequence[Ints]
+    words: Sequence[Words]
+    """One random word for each sample of each batch: what augmentation is made from."""
+    weight: float
+    seed: int
+    """For models that draw random numbers themselves (dropout)."""
+
+    @property
+    def num_steps(self) -> int:
+        """K_i."""
+        return len(self.batches)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundPlan:
+    """One round: the clients that will answer, in the order of their numbers, and those that will not."""
+
+    round: int
+    lr: float
+    assignments: tuple[Assignment, ...]
+    lost: tuple[int, ...]
+    """Clients whose answer never arrives."""
+    idle: tuple[int, ...]
+    """Clients that have nothing to do: no samples, or a rate of zero."""
+
+    @property
+    def num_asked(self) -> int:
+        """How many clients receive the broadcast."""
+        return len(self.assignments) + len(self.lost)
+
+
+def assign(
+    samples: Ints, work: LocalWork, *, seed: int, round: int, client: int, num_steps: int, weight: float = 1.0
+) -> Assignment:
+    """One client's batches of a round over its own samples, wherever these lie: the key alone decides."""
+    batches = work.batches(samples, bits(seed, "batches", round, client), num_steps)
+    stream = bits(seed, "augmentation", round, client)
+    return Assignment(
+        client,
+        batches,
+        [words(stream, len(batch)) for batch in batches],
+        weight,
+        torch_seed(seed, "model", round, client),
+    )
+
+
+class Rounds(Protocol):
+    """What a simulation asks of its plan."""
+
+    @property
+    def seed(self) -> int:
+        """What fixes everything that is random."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether rounds can be drawn ahead."""
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all clients together."""
+
+    def round(self, round: int) -> RoundPlan:
+        """The plan of round 1, 2, ..."""
+
+
+def rate_of(schedule: Schedule, round: int) -> float:
+    """The clients' learning rate of a round, checked: a schedule may be anyone's function."""
+    lr = float(schedule(round))
+    if not 0 <= lr < math.inf:
+        raise ValueError(f"the learning rate of round {round} must be a finite number of at least 0, got {lr}")
+    return lr
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan:
+    """The whole simulation before it is run."""
+
+    clients: Sequence[Ints]
+    """The sample numbers of each client."""
+    cohorts: Cohorts
+    work: LocalWork
+    schedule: Schedule
+    seed: int = 0
+    weights: str = "uniform"
+    """How clients count in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
+    unreliable: Unreliable = field(default_factory=Unreliable)
+
+    def __post_init__(self) -> None:
+        one_of("weights", self.weights, ("uniform", "examples"))
+        if not any(len(own) for own in self.clients):
+            raise ValueError("no client has any samples")
+        object.__setattr__(self, "seed", whole_number("seed", self.seed))
+        self.cohorts.check(self.num_clients)
+
+    @property
+    def num_clients(self) -> int:
+        """m."""
+        return len(self.clients)
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all clients together."""
+        return float(sum(self.weight(client) for client in range(self.num_clients)))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether rounds can be drawn ahead: a schedule or cohorts that are no pure functions may look at the past."""
+        return all(map(_is_pure, (self.schedule, self.cohorts, self.unreliable)))
+
+    @property
+    def largest_num_steps(self) -> int:
+        """The most local steps that any client takes in a round."""
+        return max(self.work.num_steps(len(own)) for own in self.clients)
+
+    @property
+    def has_short_batches(self) -> bool:
+        """Whether batches differ in size."""
+        return any(len(own) % self.work.batch_size for own in self.clients)
+
+    def weight(self, client: int) -> float:
+        """How much this client counts in a mean."""
+        return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))
+
+    def round(self, round: int) -> RoundPlan:
+        """The plan of round 1, 2, ...; any round can be asked for at any time."""
+        lr = rate_of(self.schedule, round)
+        assignments, lost, idle = [], [], []
+        for client in self.cohorts.draw(self.num_clients, self.seed, round):
+            own = self.clients[client]
+            num_steps = self.unreliable.steps_done(self.work.num_steps(len(own)), self.seed, round, client)
+            if num_steps == 0 or lr == 0:
+                idle.append(client)
+            elif not self.unreliable.answers(self.seed, round, client):
+                lost.append(client)
+            else:
+                assignments.append(
+                    assign(
+                        own,
+                        self.work,
+                        seed=self.seed,
+                        round=round,
+                        client=client,
+                        num_steps=num_steps,
+                        weight=self.weight(client),
+                    )
+                )
+        return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
+
+
+def _is_pure(part: object) -> bool:
+    """Whether it declares to depend on the round alone, and all functions inside it do: a schedule may wrap another."""
+    inner = [getattr(part, one.name) for one in fields(part)] if is_dataclass(part) else []
+    return getattr(part, "is_pure", False) and all(_is_pure(one) for one in inner if callable(one))

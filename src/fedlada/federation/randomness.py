@@ -1,0 +1,68 @@
+"""Random numbers from a counter: the same key gives the same numbers, whatever was drawn before or elsewhere.
+
+Every draw of a simulation is keyed by (seed, purpose, round, client), never taken from a global generator, so the
+order in which clients run, the engine and the device change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from fedlada.methods.random_state import randomness_restored
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
+
+_WORD = 2**64
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def bits(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Philox:
+    """The counter-based stream of one key; streams of different keys never overlap."""
+    key = np.array([seed % _WORD, _hash(purpose)], dtype=np.uint64)
+    counter = np.array([0, 0, round % _WORD, client % _WORD], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=counter)
+
+
+def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+    """NumPy's distributions on the stream of one key."""
+    return np.random.Generator(bits(seed, purpose, round, client))
+
+
+def permutation(stream: np.random.Philox, size: int) -> Ints:
+    """A random order of 0..size-1, from raw words, so that no version of NumPy may change it."""
+    return np.argsort(stream.random_raw(size), kind="stable").astype(np.int64)
+
+
+def uniform(stream: np.random.Philox, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Numbers in [0, 1), from raw words."""
+    return (stream.random_raw(size) >> np.uint64(11)).astype(np.float64) / 2.0**53
+
+
+def words(stream: np.random.Philox, size: int) -> Words:
+    """Raw random words of 64 bits."""
+    return stream.random_raw(size)
+
+
+def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
+    """A seed for torch's own generators, where a model draws from them itself (dropout)."""
+    return int(bits(seed, purpose, round, client).random_raw()) % 2**63
+
+
+@contextmanager
+def the_same_randomness() -> Iterator[None]:
+    """The usual sources as if just begun, for what must come out the same whenever it is done."""
+    with randomness_restored():
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        torch.default_generator.manual_seed(0)
+        yield

@@ -1,0 +1,25 @@
+"""A combiner: many uploads in, one upload out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from fedlada.methods.state import Upload
+
+
+class Combiner(ABC):
+    """Turns the uploads of a cohort into the one that the server steps with. Subclasses are frozen dataclasses."""
+
+    is_linear: ClassVar[bool] = False
+    """Whether weighted combinations of shares of the cohort combine to that of the whole, as means do: several
+    processes then send one upload each instead of all."""
+
+    @abstractmethod
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        """One upload from those of the clients, in the order of their numbers.
+
+        Uploads may come from a generator, and each is valid until the next is asked for. `weights` may grow while
+        uploads are taken: the weight of an upload is there when the upload is.
+        """

@@ -1,0 +1,23 @@
+"""What a client does between two broadcasts: the links of its chain."""
+
+from fedlada.methods.local.amsgrad import AMSGrad
+from fedlada.methods.local.clip_norm import ClipNorm
+from fedlada.methods.local.control_variate import ControlVariate
+from fedlada.methods.local.dynamic_regularizer import DynamicRegularizer
+from fedlada.methods.local.global_direction import TowardGlobalDirection
+from fedlada.methods.local.proximal import Proximal
+from fedlada.methods.local.sharpness_aware import SharpnessAware
+from fedlada.methods.local.transform import LocalTransform
+from fedlada.methods.local.weight_decay import WeightDecay
+
+__all__ = [
+    "AMSGrad",
+    "ClipNorm",
+    "ControlVariate",
+    "DynamicRegularizer",
+    "LocalTransform",
+    "Proximal",
+    "SharpnessAware",
+    "TowardGlobalDirection",
+    "WeightDecay",
+]

@@ -1,0 +1,30 @@
+"""Clipping of an update by its norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.local.transform import LocalTransform
+from fedlada.methods.state import Step, Vectors
+from fedlada.methods.validation import positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipNorm(LocalTransform):
+    """Shrinks an update whose Euclidean norm over the whole vector exceeds `max_norm` to that norm."""
+
+    elementwise: ClassVar[bool] = True
+
+    max_norm: float = 10.0
+
+    def __post_init__(self) -> None:
+        positive("clip_norm", self.max_norm)
+
+    def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
+        norm = torch.linalg.vector_norm(update, dim=-1, keepdim=True)
+        # A norm of zero gives infinity here, and the clamp turns it into "leave it as it is".
+        return update * (self.max_norm / norm).clamp(max=1), local

@@ -1,0 +1,35 @@
+"""FedDyn's dynamic regularizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.local.transform import LocalTransform
+from fedlada.methods.state import ClientRound, Step, Vectors
+from fedlada.methods.validation import not_negative
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicRegularizer(LocalTransform):
+    """update + mu * (x - x^t + h_i), h_i minus the sum of the client's deltas; its server is `DynamicAverage`."""
+
+    elementwise: ClassVar[bool] = True
+
+    mu: float = 0.1
+    """Strength of the regularizer."""
+
+    def __post_init__(self) -> None:
+        not_negative("mu", self.mu)
+
+    def init_kept(self, params: Tensor) -> Vectors:
+        return {"h": torch.zeros_like(params)}
+
+    def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
+        return update + self.mu * (step.params - step.anchor + step.kept["h"]), local
+
+    def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
+        return {}, {"h": step.kept["h"] - done.delta}

@@ -1,0 +1,31 @@
+"""Sharpness-aware minimization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.local.transform import LocalTransform
+from fedlada.methods.state import GradientAt, Step, Vectors
+from fedlada.methods.validation import not_negative
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpnessAware(LocalTransform):
+    """Takes the gradient at x + rho g(x) / ||g(x)||, uphill on the same batch: a second gradient a step."""
+
+    elementwise: ClassVar[bool] = True
+
+    rho: float = 0.1
+    """How far uphill."""
+
+    def __post_init__(self) -> None:
+        not_negative("rho", self.rho)
+
+    def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
+        gradient = gradient_at(point)
+        norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+        return point + gradient * (self.rho / (norm + 1e-7)), local

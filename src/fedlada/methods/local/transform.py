@@ -1,0 +1,67 @@
+"""A local transform: update in, update out, with the memories it needs."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedlada.methods.state import ClientRound, GradientAt, Round, Step, Vectors
+
+UNSAID_AT_DEFAULT: dict[str, bool] = {"unsaid at default": True}
+"""Metadata of a field that came when runs were stored already: these are the same runs as those with its default."""
+
+
+class LocalTransform:
+    """One link of the chain that turns a gradient into the step that a client takes.
+
+    Subclasses are frozen dataclasses whose fields are hyper-parameters; a field may be a tensor too, such as a mask
+    `[P]` in the order of the model's trainable parameters, and engines see to its device, precision and place. Vectors
+    are `[P]` or `[C, P]`; whatever a transform does must be elementwise, or reduce over the last axis alone, so that
+    every engine can run it. Before a run a copy of it is tried on a few numbers, alone and stacked, and what breaks
+    this is refused.
+    """
+
+    def __init_subclass__(cls) -> None:
+        if cls.apply is LocalTransform.apply and cls.look is LocalTransform.look:
+            raise TypeError(f"{cls.__name__} must implement apply or look: it would change nothing")
+
+    positive: ClassVar[frozenset[str]] = frozenset()
+    """Names of those of its vectors that hold positive numbers alone, which no message may round to zero."""
+    elementwise: ClassVar[bool] = False
+    """Declares that the order of the parameters does not matter: each is treated alike, norms aside.
+
+    Without the declaration an engine finds out by a trial on the whole model."""
+    draws_random_numbers: ClassVar[bool] = False
+    """Declares that it draws random numbers: each client then draws its own, one after another."""
+
+    def init_shared(self, params: Tensor) -> Vectors:
+        """Vectors `[P]` that the server holds for this transform and broadcasts in each round."""
+        return {}
+
+    def init_kept(self, params: Tensor) -> Vectors:
+        """Vectors `[P]` that each client keeps to itself between rounds."""
+        return {}
+
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
+        """The state of one client's round, each tensor shaped like `like` (or `[..., 1]`)."""
+        return {}
+
+    def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
+        """Where this step's gradient is taken, by default where it would be anyway; also returns the new local state.
+
+        Sharpness-aware transforms move the point. The hooks of a chain are called in its order, before any `apply`.
+        """
+        return point, local
+
+    def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
+        """Transform one update; also returns the new local state."""
+        return update, local
+
+    def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
+        """What to upload besides the delta, and the client's new private memory."""
+        return {}, step.kept
+
+    def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
+        """The server's vectors for the next round, from the mean of what the clients uploaded."""
+        return shared

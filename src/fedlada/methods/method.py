@@ -1,0 +1,233 @@
+"""A federated method: a chain of local transforms, one server optimizer and one combiner."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.combine import Combiner, Mean
+from fedlada.methods.local import LocalTransform
+from fedlada.methods.server import ServerOptimizer
+from fedlada.methods.state import (
+    Broadcast,
+    ClientRound,
+    GradientAt,
+    Kept,
+    Local,
+    Round,
+    Scalar,
+    Server,
+    Step,
+    Upload,
+    Vectors,
+    all_finite,
+    named_tensors,
+)
+from fedlada.methods.tensor_fields import cut, lengths, map_held, suited
+
+REHEARSED = (2, 4096)
+"""Model sizes tried, smallest first, when inferring which vectors a method sends."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a method sends and holds on a model of `num_params` parameters, after one step of one client."""
+
+    num_params: int
+    broadcast: Broadcast
+    local: Local
+    upload: Upload
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedMethod:
+    """A method is its parts; the object is the configuration. Every engine makes the same calls.
+
+    `init` once on the server; then in each round `begin` on each client, `step` K times, `finish`; then `combine` and
+    `aggregate` on the server. All are pure functions of their arguments.
+    """
+
+    name: str
+    local: tuple[LocalTransform, ...]
+    server: ServerOptimizer
+    combiner: Combiner = Mean()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.local, LocalTransform):
+            raise ValueError(f"local must be a tuple of transforms in the method {self.name!r}: add a comma")
+        object.__setattr__(self, "local", tuple(self.local))
+        for part in self.local:
+            if not isinstance(part, LocalTransform):
+                raise ValueError(f"local must hold LocalTransforms, got {part!r} in the method {self.name!r}")
+        if not isinstance(self.server, ServerOptimizer):
+            raise ValueError(f"server must be a ServerOptimizer, got {self.server!r} in the method {self.name!r}")
+        if not isinstance(self.combiner, Combiner):
+            raise ValueError(f"combiner must be a Combiner, got {self.combiner!r} in the method {self.name!r}")
+
+    def init(self, params: Tensor) -> Server:
+        """The server before the first round, with x^0 = `params`."""
+        return Server(
+            params=params,
+            shared=tuple(part.init_shared(params) for part in self.local),
+            optimizer=self.server.init(params),
+        )
+
+    def init_kept(self, params: Tensor) -> Kept:
+        """A client's first private memory."""
+        return Kept(tuple(part.init_kept(params) for part in self.local))
+
+    def begin(self, broadcast: Broadcast, kept: Kept, *, lr: Scalar) -> Local:
+        """A client that has received the broadcast; `local.params` is x_{i,0}."""
+        return Local(
+            params=broadcast.params,
+            anchor=broadcast.params,
+            lr=lr,
+            states=tuple(
+                part.begin(shared, memory, broadcast.params)
+                for part, shared, memory in zip(self.local, broadcast.shared, kept.memory, strict=True)
+            ),
+            shared=broadcast.shared,
+            kept=kept.memory,
+        )
+
+    def step(self, local: Local, gradient_at: GradientAt) -> Local:
+        """One local step; `gradient_at(point)` is this step's stochastic gradient at a point like `local.params`."""
+        point, local = self.look(local, gradient_at)
+        return self.move(local, gradient_at(point))
+
+    def look(self, local: Local, gradient_at: GradientAt) -> tuple[Tensor, Local]:
+        """Where the gradient of this step is taken: at the parameters, unless a transform looks elsewhere."""
+        if not self.looks_ahead:
+            return local.params, local
+        point, states = local.params, []
+        for index, part in enumerate(self.local):
+            point, state = part.look(point, local.states[index], self._view(local, index), gradient_at)
+            states.append(state)
+        return point, replace(local, states=tuple(states))
+
+    def move(self, local: Local, gradient: Tensor) -> Local:
+        """The gradient goes through the chain, and what comes out is subtracted."""
+        update, states = gradient, []
+        for index, part in enumerate(self.local):
+            update, state = part.apply(update, local.states[index], self._view(local, index))
+            states.append(state)
+        return Local(
+            params=local.params - local.lr * update,
+            anchor=local.anchor,
+            lr=local.lr,
+            states=tuple(states),
+            shared=local.shared,
+            kept=local.kept,
+        )
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a transform takes the gradient elsewhere than at the parameters."""
+        return any(type(part).look is not LocalTransform.look for part in self.local)
+
+    def finish(self, local: Local, num_steps: Scalar) -> tuple[Upload, Kept]:
+        """What the client uploads after its `num_steps` steps, and its new private memory."""
+        done = ClientRound(delta=local.anchor - local.params, num_steps=num_steps, lr=local.lr)
+        parts = [
+            part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
+        ]
+        memory = tuple(_in_order_of(old, new) for old, (_, new) in zip(local.kept, parts, strict=True))
+        return Upload(done.delta, tuple(extra for extra, _ in parts)), Kept(memory)
+
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        """One upload from those of the cohort, in the order of the clients' numbers; by default their weighted mean."""
+        return self.combiner.combine(uploads, weights)
+
+    def aggregate(
+        self, server: Server, combined: Upload, *, lr: Scalar, num_steps: Scalar, participation: float
+    ) -> Server:
+        """The server after a round, from the combined upload.
+
+        `lr` is the clients' rate of this round, `num_steps` their mean number of steps, `participation` the active
+        share of all clients' weight.
+        """
+        round = Round(delta=combined.delta, num_steps=num_steps, lr=lr, participation=participation)
+        params, optimizer = self.server.step(server.params, combined.delta, server.optimizer, round)
+        shared = tuple(
+            _in_order_of(old, part.merge(old, extra, round))
+            for part, old, extra in zip(self.local, server.shared, combined.extra, strict=True)
+        )
+        after = Server(params=params, shared=shared, optimizer=optimizer)
+        if isinstance(lr, float) and lr == 0 and not all_finite(after):
+            raise ValueError(
+                f"{self.name} divides by the clients' rate, which was 0 in this round: leave the round out"
+            )
+        return after
+
+    def num_vectors(self) -> tuple[int, int]:
+        """How many vectors of the model's size travel down and up for each client and round."""
+        tried = self.rehearsal
+        return len(list(named_tensors(tried.broadcast))), len(list(named_tensors(tried.upload)))
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether clients must remember something between rounds."""
+        return any(self.rehearsal.local.kept)
+
+    @cached_property
+    def rehearsal(self) -> Rehearsal:
+        """One step of one client on the smallest model; what the parts hold is cut to it where it does not fit."""
+        problem: Exception | None = None
+        for size in REHEARSED:
+            probe = torch.ones(size)
+            here = self.with_held(partial(suited, like=probe))
+            for whole in (size, *self._lengths):
+                try:
+                    return here.with_held(partial(cut, size=size, whole=whole))._rehearsed(probe)
+                except Exception as error:
+                    problem = problem or error
+        assert problem is not None
+        raise problem
+
+    def _rehearsed(self, probe: Tensor) -> Rehearsal:
+        broadcast = self.init(probe).broadcast
+        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), lambda _: probe)
+        return Rehearsal(probe.numel(), broadcast, local, self.finish(local, 1)[0])
+
+    def suited_to(self, params: Tensor) -> FederatedMethod:
+        """The same method with what its parts hold, such as a mask, on the device and in the precision of these.
+
+        What does not fit a model of so many parameters is refused.
+        """
+        if not self._lengths:
+            return self
+        own = self.with_held(partial(suited, like=params))
+        try:
+            own._rehearsed(params)
+        except Exception as error:
+            sizes = " and ".join(map(str, self._lengths))
+            raise ValueError(
+                f"the method {self.name!r} holds tensors of length {sizes} and cannot take a step of a model of "
+                f"{params.numel()} parameters: {error}"
+            ) from error
+        return own
+
+    def with_held(self, function: Callable[[Tensor], Tensor]) -> FederatedMethod:
+        """The same method with `function` applied to the tensors that its parts hold."""
+        local = tuple(map_held(function, part) for part in self.local)
+        server = map_held(function, self.server)
+        is_same = server is self.server and all(map(operator.is_, local, self.local))
+        return self if is_same else replace(self, local=local, server=server)
+
+    @property
+    def _lengths(self) -> list[int]:
+        return lengths((*self.local, self.server))
+
+    @staticmethod
+    def _view(local: Local, index: int) -> Step:
+        return Step(local.params, local.anchor, local.shared[index], local.kept[index])
+
+
+def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
+    """Vectors are known by their names; stacks and messages go by their order too."""
+    return {name: new[name] for name in old} if new.keys() == old.keys() else new

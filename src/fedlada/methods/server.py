@@ -1,0 +1,82 @@
+"""Server optimizers: what the server does with the combined delta of a cohort."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.state import Round, Vectors
+from fedlada.methods.validation import decay_of_old, positive
+
+__all__ = ["SGD", "Adam", "DynamicAverage", "ServerOptimizer"]
+
+
+class ServerOptimizer(ABC):
+    """One server step; the cohort's delta takes the place of a gradient. Subclasses are frozen dataclasses."""
+
+    def init(self, params: Tensor) -> Vectors:
+        """The optimizer's state before the first round."""
+        return {}
+
+    @abstractmethod
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        """x^{t+1} and the new state, from x^t and the cohort's delta, which is subtracted.
+
+        `round` has the clients' rate and number of steps and the active share of all clients.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGD(ServerOptimizer):
+    """x^{t+1} = x^t - eta_g D; with eta_g = 1 the new model is the mean of the clients' models."""
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.lr)
+
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        return params - self.lr * delta, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(ServerOptimizer):
+    """M = b1 M + (1-b1) D;  V = b2 V + (1-b2) D*D;  x = x - eta_g M / (sqrt(V) + tau), without bias correction.
+
+    FedAdam's (Reddi et al. 2021).
+    """
+
+    lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-2
+    """The degree of adaptivity: the larger, the closer to momentum SGD."""
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.lr)
+        decay_of_old("beta1", self.beta1)
+        decay_of_old("beta2", self.beta2)
+        positive("tau", self.tau)
+
+    def init(self, params: Tensor) -> Vectors:
+        return {"m": torch.zeros_like(params), "v": torch.zeros_like(params)}
+
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        m = self.beta1 * state["m"] + (1 - self.beta1) * delta
+        v = self.beta2 * state["v"] + (1 - self.beta2) * delta * delta
+        return params - self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicAverage(ServerOptimizer):
+    """H = H - p D;  x = x - D + H: FedDyn's server, where H is the mean of all clients' h_i and never sent."""
+
+    def init(self, params: Tensor) -> Vectors:
+        return {"h": torch.zeros_like(params)}
+
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        h = state["h"] - round.participation * delta
+        return params - delta + h, {"h": h}

@@ -1,0 +1,228 @@
+"""Checks of a transform: does it keep its contract, and what must an engine know of it."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.local import LocalTransform
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.state import ClientRound, Round, Step, Vectors, held_by, named_tensors
+from fedlada.methods.tensor_fields import cut, lengths, map_held, suited
+
+WIDTH = 3
+GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
+"""Of two steps of two clients, for `WIDTH` parameters."""
+START = (0.5, -1.0, 2.0)
+"""The parameters."""
+
+
+Reorder = Callable[[Tensor], Tensor]
+
+
+class Wrong(Exception):
+    """What is to be said of the transform; any other error on trial is left to the run, where it has its place."""
+
+
+def check_transform(part: LocalTransform) -> None:
+    """Refuse a transform that breaks its contract or its declarations, in one sentence.
+
+    Call it in the tests of a transform; `simulate` calls it too. It is tried on a copy with two steps of two clients,
+    alone and stacked, and what it draws at random is no part of a run.
+    """
+    here = map_held(partial(suited, like=_gradients()), part)
+    for whole in (WIDTH, *lengths([part])):  # what it holds may be of a model's size
+        try:
+            _compare(map_held(partial(cut, size=WIDTH, whole=whole), here))
+        except Wrong as error:
+            raise ValueError(f"{type(part).__name__} {error}") from None
+        except Exception:
+            continue
+        return
+
+
+def _compare(part: LocalTransform) -> None:
+    """Two clients, each alone and both at once."""
+    with randomness_restored() as drawn:
+        tried = copy.deepcopy(part)
+        first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
+        is_random = drawn() or _has_generator(part) or not all(map(torch.equal, first, again))
+        second = one_round(copy.deepcopy(part), _gradients()[:, 1])
+        stacked = one_round(copy.deepcopy(part), _gradients())
+        backwards = one_round(_reversed(part), _gradients()[:, 0].flip(-1), flipped=True) if part.elementwise else first
+    if part.elementwise and not is_random and not all(map(_agree, (one.flip(-1) for one in backwards), first)):
+        raise Wrong("declares elementwise = True, but gives another result where the parameters are in another order")
+    apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
+    if not is_random and not all(map(_agree, stacked, apart)):
+        raise Wrong(
+            "treats clients that are stacked, [C, P], otherwise than each alone: "
+            "reduce over the last axis and keep it (dim=-1, keepdim=True)"
+        )
+
+
+def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
+    """Whether two steps of one client end elsewhere, or leave it other things, if the parameters lie in another order.
+
+    A transform that takes a slice, or holds positions, is right in the model's order alone. What fails here is left to
+    the run.
+    """
+    if all(part.elementwise for part in method.local):
+        return False
+    start = params.detach().cpu()
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    gradients = [torch.randn(start.shape, generator=generator, dtype=start.dtype, device="cpu") for _ in range(2)]
+
+    def end(moved: Reorder) -> list[Tensor]:
+        here = copy.deepcopy(method).with_held(lambda one: moved(one.cpu()))
+        first = moved(start)
+        local = here.begin(here.init(first).broadcast, here.init_kept(first), lr=0.1)
+        for gradient in gradients:
+            local = here.step(local, lambda _, gradient=gradient: moved(gradient))  # type: ignore[misc]
+        return [tensor for state in here.finish(local, len(gradients)) for _, tensor in named_tensors(state)]
+
+    try:
+        with randomness_restored():
+            return not all(map(_agree, end(torch.clone), map(outward, end(inward))))
+    except Exception:
+        return False
+
+
+def is_random(method: FederatedMethod) -> bool:
+    """Whether a transform draws random numbers, by its declaration or as far as two steps show."""
+    for part in method.local:
+        if part.draws_random_numbers or _has_generator(part):
+            return True
+        with randomness_restored() as drawn:
+            with suppress(Exception):  # on a model of its own size it may work
+                one_round(map_held(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0])
+            if drawn():
+                return True
+    return False
+
+
+def shares_memory(method: FederatedMethod) -> bool:
+    """Whether a new state of some transform is, or is a view of, what it was given: it must be copied before the old
+    values are overwritten."""
+    for part in method.local:
+        with randomness_restored(), suppress(Exception):  # an engine's own step says what is wrong
+            tried = map_held(partial(suited, like=_gradients()), copy.deepcopy(part))
+            if _gives_back_what_it_got(tried):
+                return True
+    return False
+
+
+def _gives_back_what_it_got(part: LocalTransform) -> bool:
+    start, gradient = torch.tensor(START), _gradients()[0, 0]
+    shared, kept = part.init_shared(start.clone()), part.init_kept(start.clone())
+    local = {name: value.clone() for name, value in part.begin(shared, kept, start.clone()).items()}
+    step = Step(start.clone(), start.clone(), shared, kept)
+    _, looked = part.look(step.params, local, step, lambda _: gradient)
+    _, new = part.apply(gradient, looked, step)
+    given = {"update": gradient, "params": step.params, "anchor": step.anchor}
+    places = {name: _memory(one) for name, one in {**given, **shared, **kept}.items()}
+    own = {name: _memory(one) for name, one in local.items()}
+    return any(
+        _memory(value) in places.values() or _memory(value) in (at for other, at in own.items() if other != name)
+        for name, value in new.items()
+    )
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _reversed(part: LocalTransform) -> LocalTransform:
+    """The same part for parameters in the opposite order."""
+    return map_held(lambda one: one.flip(-1) if one.ndim and one.shape[-1] == WIDTH else one, copy.deepcopy(part))
+
+
+def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False) -> list[Tensor]:
+    """Two steps of one client, [P], or of two stacked, [C, P]; the updates and what is uploaded of that shape."""
+    shape = gradients.shape[1:]
+    clients = shape[:-1]
+    start = torch.tensor(START[::-1] if flipped else START, dtype=torch.float32, device="cpu")
+    first_shared = _vectors("init_shared", part.init_shared(start.clone()))
+    first_kept = _vectors("init_kept", part.init_kept(start.clone()))
+    shared, kept = (_for_each(vectors, clients) for vectors in (first_shared, first_kept))
+    params = anchor = start.expand(shape).clone()
+    local = _vectors("begin", part.begin(shared, kept, params.clone()))
+    # As the engines have them: one client's are numbers, those of stacked ones tensors.
+    lr: Any = torch.tensor(0.1) if clients else 0.1
+    num_steps: Any = torch.full((*clients, 1), float(len(gradients))) if clients else len(gradients)
+    seen = []
+    for gradient in gradients:
+        step = Step(params, anchor, shared, kept)
+        point, state = _two("look", part.look(params, local, step, partial(_copied, gradient)))
+        if not isinstance(point, Tensor) or point.shape != shape:
+            raise Wrong(f"must return from look a point of the shape it was given; got {_kind(point)}")
+        local = _vectors("look", state, names=local)
+        update, state = _two("apply", part.apply(gradient.clone(), local, step))
+        if not isinstance(update, Tensor) or update.shape != shape:
+            wanted = "[C, P]" if clients else "[P]"
+            raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
+        local = _vectors("apply", state, names=local)
+        params = params - lr * update
+        seen.append(update.clone())
+    done = ClientRound(anchor - params, num_steps, lr)
+    extra, memory = _two("finish", part.finish(local, done, Step(params, anchor, shared, kept)))
+    extra, _ = _vectors("finish", extra), _vectors("finish", memory, names=kept)
+    mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
+    delta = done.delta.mean(dim=0) if clients else done.delta
+    merged = part.merge(first_shared, mean, Round(delta, float(len(gradients)), 0.1, participation=0.5))
+    _vectors("merge", merged, names=first_shared)
+    return [*seen, *(value for value in extra.values() if value.shape == shape)]
+
+
+def _has_generator(part: LocalTransform) -> bool:
+    """Whether it draws from a source of its own."""
+    numpy = sys.modules.get("numpy")
+    kinds = (torch.Generator, random.Random, *(() if numpy is None else (numpy.random.Generator,)))
+    return any(isinstance(value, kinds) for value in held_by(part).values())
+
+
+def _gradients() -> Tensor:
+    return torch.tensor(GRADIENTS, dtype=torch.float32, device="cpu")
+
+
+def _copied(gradient: Tensor, _: Tensor) -> Tensor:
+    return gradient.clone()
+
+
+def _for_each(vectors: Vectors, clients: torch.Size) -> Vectors:
+    return {name: value.expand((*clients, *value.shape)).clone() for name, value in vectors.items()}
+
+
+def _two(call: str, value: Any) -> tuple[Any, Any]:
+    what = {"look": "the point and the state", "apply": "the update and the state"}.get(
+        call, "what is uploaded and the memory"
+    )
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise Wrong(f"must return two things from {call}, {what}; got {_kind(value)}")
+    return value[0], value[1]
+
+
+def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
+    """The value, if it is a dict of tensors, and of these names."""
+    if not isinstance(value, dict) or not all(isinstance(one, Tensor) for one in value.values()):
+        raise Wrong(f"must return a dict of tensors from {call}, got {_kind(value)}")
+    if names is not None and set(value) != set(names):
+        wanted, got = (", ".join(sorted(one)) or "nothing" for one in (names, value))
+        raise Wrong(f"must return from {call} the names that it was given, {wanted}; got {got}")
+    return value
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of {value.ndim} axes" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,97 @@
+"""Checks of hyper-parameters: one sentence that names the value and the range."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import fields
+from numbers import Integral, Real
+from typing import Any
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: object) -> None:
+    """Refuse all but finite numbers above zero."""
+    if not 0 < _number(name, value) < math.inf:
+        raise ValueError(f"{name} must be positive, got {value}")
+
+
+def not_negative(name: str, value: object) -> None:
+    """Refuse all but finite numbers from zero on."""
+    if not 0 <= _number(name, value) < math.inf:
+        raise ValueError(f"{name} must not be negative, got {value}")
+
+
+def weight_of_new(name: str, value: object) -> None:
+    """Refuse all but (0, 1]."""
+    if not 0 < _number(name, value) <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {value}")
+
+
+def decay_of_old(name: str, value: object) -> None:
+    """Refuse all but [0, 1)."""
+    if not 0 <= _number(name, value) < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
+
+
+def at_most_half(name: str, value: object) -> None:
+    """Refuse all but (0, 1/2]."""
+    if not 0 < _number(name, value) <= 0.5:
+        raise ValueError(f"{name} must be in (0, 0.5], got {value}")
+
+
+def probability(name: str, value: object) -> None:
+    """Refuse all but [0, 1]."""
+    if not 0 <= _number(name, value) <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {value}")
+
+
+def count(name: str, value: object, least: int = 1) -> None:
+    """Refuse all but whole numbers from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def whole_number(name: str, value: object) -> int:
+    """Any whole number as Python's own kind; numpy's would overflow where they are hashed."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    return int(value)
+
+
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse all but the given words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{did_you_mean(value, choices)}")
+
+
+def field_types(instance: Any) -> None:
+    """Refuse a dataclass with a value of the wrong kind: a stored configuration can hold anything."""
+    hints = typing.get_type_hints(type(instance))
+    for one in fields(instance):
+        value, hint = getattr(instance, one.name), hints[one.name]
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (typing.get_origin(hint) or hint,)
+        accepted = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in kinds)
+            raise ValueError(f"{one.name} must be of type {wanted}, got {value!r}")
+
+
+def nearest(word: str, choices: Sequence[str]) -> str:
+    """The end of a sentence: "; did you mean ...?" where something is close, else what there is."""
+    return did_you_mean(word, choices) or f"; it is one of {', '.join(choices)}"
+
+
+def did_you_mean(word: object, choices: Sequence[str]) -> str:
+    """The end of a sentence that has named the choices: "; did you mean ...?" where something is close."""
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1) if isinstance(word, str) else []
+    return f"; did you mean {by_lower_case[close[0]]!r}?" if close else ""

@@ -1,0 +1,149 @@
+"""A method's local chain as a `torch.optim.Optimizer`, for people's own training loops."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Broadcast, Kept, Local, Scalar, Upload, all_finite, map_tensors
+from fedlada.models.flat import flatten, unflatten
+
+
+class LocalOptimizer(torch.optim.Optimizer):
+    """One client's optimizer: `begin` with what the server sent, `step` as usual, `finish` with what goes back.
+
+    Gradients are read from `.grad`, so clipping, accumulation, autocast and `GradScaler` work as with any optimizer,
+    and schedulers set the rate through `param_groups`. A parameter without a gradient counts as one of zeros.
+    Without a call of `begin` the first step starts a round of its own, from the parameters as they are.
+    `method` is a `FederatedMethod`, the server's.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], method: FederatedMethod, lr: float) -> None:
+        if not isinstance(method, FederatedMethod):
+            example = "fedlada.suggested('fedlada')['method']"
+            raise ValueError(f"method must be a FederatedMethod, as {example}, got {method!r}")
+        if not lr > 0:
+            raise ValueError(f"lr must be positive, got {lr}")
+        super().__init__(params, {"lr": lr})
+        if any(not parameter.requires_grad for parameter in self.param_groups[0]["params"]):
+            # A later change of requires_grad would otherwise change the vector's length in the middle of a round.
+            self.param_groups[0]["params"] = [p for p in self.param_groups[0]["params"] if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("there is nothing to train: no parameter has requires_grad=True")
+        self.method = method.suited_to(self.vector)
+        self.local: Local | None = None
+        self.num_steps = 0
+        self.sum_lr = 0.0
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only the one group that the optimizer is made with."""
+        if self.param_groups:
+            raise ValueError("a federated method works on one vector: give one group of parameters")
+        super().add_param_group(param_group)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters that make up the vector, in order."""
+        return list(self.param_groups[0]["params"])
+
+    @property
+    def vector(self) -> Tensor:
+        """The parameters as one vector `[P]`, a copy."""
+        return flatten(self.parameters)
+
+    @property
+    def mean_lr(self) -> float:
+        """The mean rate of the steps taken since `begin`: what the server needs as this client's `lr`."""
+        return self.sum_lr / self.num_steps if self.num_steps else float(self.param_groups[0]["lr"])
+
+    def begin(self, broadcast: Broadcast, kept: Kept | None = None) -> None:
+        """Start a round from what the server sent; the model's parameters become x^t."""
+        memory = self.method.init_kept(broadcast.params) if kept is None else kept
+        self.local = self.method.begin(broadcast, memory, lr=self.param_groups[0]["lr"])
+        self.num_steps, self.sum_lr = 0, 0.0
+        self._write(broadcast.params)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One local step with the gradients in `.grad`, or with those that `closure` computes.
+
+        A method that looks ahead needs a closure, which clears the gradients, computes the loss, calls `backward` and
+        returns the loss, as for `torch.optim.LBFGS`: it is called once for each point at which a gradient is needed.
+        """
+        if closure is None and self.method.looks_ahead:
+            raise ValueError(
+                f"{self.method.name} takes gradients at other points than the parameters: call step(closure) with a "
+                "closure that clears the gradients, computes the loss, calls backward and returns the loss"
+            )
+        losses: list[Any] = []
+
+        def gradient_at(point: Tensor) -> Tensor:
+            if closure is not None:
+                if losses or self.method.looks_ahead:
+                    self._write(point)
+                with torch.enable_grad():
+                    losses.append(closure())
+            return flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
+
+        if self.local is None:
+            self.begin(self.method.init(self.vector).broadcast)
+        assert self.local is not None
+        lr = float(self.param_groups[0]["lr"])
+        # What else changed the parameters since the last step (a reset, an average) counts as part of the way.
+        self.local = self.method.step(replace(self.local, params=self.vector, lr=lr), gradient_at)
+        self.num_steps += 1
+        self.sum_lr += lr
+        self._write(self.local.params)
+        return losses[0] if losses else None
+
+    def finish(self) -> tuple[Upload, Kept]:
+        """What this client uploads, and the private memory to hand to its next `begin`."""
+        if self.local is None or self.num_steps == 0:
+            raise RuntimeError("finish() comes after begin() and at least one step()")
+        done = replace(self.local, params=self.vector, lr=self.mean_lr)
+        upload, kept = self.method.finish(done, self.num_steps)
+        if self.mean_lr == 0 and not (all_finite(upload) and all_finite(kept)):
+            raise RuntimeError(f"{self.method.name} divides by the rate, which was 0 in every step of this round")
+        self.local = None
+        return upload, kept
+
+    def state_dict(self) -> dict[str, Any]:
+        """The usual dictionary, with the unfinished round in it: pure tensors, dicts, tuples and numbers."""
+        federated = {"local": _as_dict(self.local), "num_steps": self.num_steps, "sum_lr": self.sum_lr}
+        return {**super().state_dict(), "federated": federated}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalOptimizer:
+        params: list[Any] = copy.deepcopy(self.parameters, memo)
+        twin = type(self)(params, self.method, 1.0)
+        twin.load_state_dict(copy.deepcopy(self.state_dict()))
+        return twin
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken; the model's own parameters are loaded with the model."""
+        rest = dict(state_dict)
+        federated = rest.pop("federated")
+        super().load_state_dict(rest)
+        self.local = _from_dict(federated["local"], self.vector)
+        self.num_steps, self.sum_lr = federated["num_steps"], federated["sum_lr"]
+
+    @torch.no_grad()
+    def _write(self, vector: Tensor) -> None:
+        for parameter, values in zip(self.parameters, unflatten(vector, self.parameters), strict=True):
+            parameter.copy_(values)
+
+
+def _as_dict(local: Local | None) -> dict[str, Any] | None:
+    return None if local is None else {name: getattr(local, name) for name in Local.__dataclass_fields__}
+
+
+def _from_dict(values: dict[str, Any] | None, like: Tensor) -> Local | None:
+    if values is None:
+        return None
+    lr: Scalar = values["lr"]
+    return map_tensors(lambda tensor: tensor.to(like.device), Local(**{**values, "lr": lr}))

@@ -1,0 +1,72 @@
+"""Runs as charts: each group's mean over its seeds, with a band from the lowest to the highest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from fedlada.plots.chart import Chart, Series
+
+Row = Mapping[str, Any]
+"""One round of a run's history."""
+X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
+    "rounds": ("round", lambda _: 1.0),
+    "megabytes": ("megabytes, up + down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
+    "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
+}
+"""What a curve can be drawn against: its label, and how much of it a round adds."""
+
+
+def curves(
+    groups: Mapping[str, Sequence[Sequence[Row]]],
+    metric: str,
+    *,
+    against: str = "rounds",
+    title: str = "",
+    targets: Sequence[float] = (),
+) -> Chart:
+    """One metric of several groups of runs, over the rounds that all runs of a group have."""
+    label, amount = X_AXES[against]
+    series = [_series(name, runs, metric, amount) for name, runs in groups.items()]
+    return Chart(
+        title=title,
+        x_label=label,
+        y_label=metric.replace("_", " "),
+        series=tuple(one for one in series if one.x),
+        targets=tuple(targets),
+    )
+
+
+def _series(name: str, runs: Sequence[Sequence[Row]], metric: str, amount: Callable[[Row], float]) -> Series:
+    measured = [found for rows in runs if (found := _measured(rows, metric, amount))]
+    rounds = sorted(set.intersection(*(set(one) for one in measured))) if measured else []
+    if not rounds:
+        return Series(name, (), ())
+    table = np.array([[one[round] for round in rounds] for one in measured])
+    x, y = table.mean(axis=0).T
+    if len(measured) == 1:
+        return Series(name, _floats(x), _floats(y))
+    return Series(name, _floats(x), _floats(y), _floats(table[..., 1].min(axis=0)), _floats(table[..., 1].max(axis=0)))
+
+
+def _measured(rows: Sequence[Row], metric: str, amount: Callable[[Row], float]) -> dict[int, tuple[float, float]]:
+    """x and y by round, where the metric was measured."""
+    total = accumulate(amount(row) for row in rows)
+    return {row["round"]: (x, row[metric]) for row, x in zip(rows, total, strict=True) if is_number(row.get(metric))}
+
+
+def _of(row: Row, name: str) -> float:
+    value = row.get(name)
+    return float(value) if value is not None and is_number(value) else 0.0
+
+
+def is_number(value: Any) -> bool:
+    """Whether it can be drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _floats(values: Any) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,187 @@
+"""Pictures (they need matplotlib)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlada.federation.randomness import Ints
+from fedlada.plots.chart import Chart, Series
+from fedlada.plots.curves import Row, curves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Figure  # for those who hand one on
+
+FORMATS = ("png", "svg", "pdf")
+ARROW = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b4fa8", "#3d434a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "p", "*")
+PAPER: dict[Any, Any] = {
+    "font.family": "serif",
+    "font.serif": ["STIXGeneral", "DejaVu Serif"],
+    "mathtext.fontset": "stix",
+    "font.size": 11,
+    # Text that an editor can still change, and that a reader can search.
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    # The same data give the same file.
+    "svg.hashsalt": "fedlada",
+}
+"""How pictures for a paper are set."""
+
+
+def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tuple[Figure, Any]:
+    """A figure that no window system needs to know of, and its axes: one, or several side by side."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    every = figure.subplots(1, columns, squeeze=False)[0]
+    for axes in every:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
+    return figure, every[0] if columns == 1 else every
+
+
+@contextmanager
+def _paper_style() -> Iterator[None]:
+    try:
+        import matplotlib
+    except ImportError:
+        raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
+    with matplotlib.rc_context(PAPER):
+        yield
+
+
+def draw_chart(chart: Chart, *beside: Chart) -> Figure:
+    """A chart as a figure, in the style of a paper; others of the same series beside it, with its legend and y axis."""
+    charts = (chart, *beside)
+    with _paper_style():
+        figure, axes = new_figure(width=5.6 if not beside else 4.6 * len(charts), height=3.9, columns=len(charts))
+        every = axes if beside else [axes]
+        for own, one in zip(every, charts, strict=True):
+            _draw_on(own, one)
+        for own in every[1:]:
+            own.set_ylim(every[0].get_ylim())
+            own.set_ylabel("")
+        if any(series.name for series in chart.series):
+            for text in every[0].legend(frameon=False).get_texts():
+                text.set_parse_math(False)
+    return figure
+
+
+def _draw_on(axes: Any, chart: Chart) -> None:
+    bars = [one for one in chart.series if one.style == "bars"]
+    for number, series in enumerate(chart.series):
+        _draw(axes, series, number, bars)
+    if chart.log_x:
+        axes.set_xscale("log")
+    if chart.log_y:
+        axes.set_yscale("log")
+    for target in chart.targets:
+        axes.axhline(target, color="0.4", linestyle="--", linewidth=1)
+        axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="top")
+    _leave_room(axes, chart)
+    # Names are shown as they are: a dollar sign in one does not begin mathematics.
+    axes.set_xlabel(chart.x_label, parse_math=False)
+    axes.set_ylabel(chart.y_label, parse_math=False)
+    axes.set_title(chart.title, parse_math=False)
+
+
+def save_chart(
+    chart: Chart, path_without_suffix: Path, formats: Sequence[str] = FORMATS, beside: Sequence[Chart] = ()
+) -> list[Path]:
+    """Write a chart, and what stands beside it, in each format; where they are."""
+    figure = draw_chart(chart, *beside)
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same data give the same file
+    paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
+    with _paper_style():
+        for path, suffix in zip(paths, formats, strict=True):
+            figure.savefig(path, dpi=200, metadata=undated.get(suffix))
+    return paths
+
+
+def plot_histories(
+    histories: Mapping[str, Sequence[Sequence[Row]]],
+    *,
+    metric: str | None = None,
+    target: float | None = None,
+    title: str = "",
+) -> Figure:
+    """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed."""
+    chosen = metric or _best_known(histories)
+    return draw_chart(curves(histories, chosen, title=title, targets=() if target is None else (target,)))
+
+
+def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:
+    x, y = np.asarray(series.x, dtype=float), np.asarray(series.y, dtype=float)
+    colour = COLOURS[number % 8]
+    name = f" {series.name}" if series.name.startswith("_") else series.name  # matplotlib hides such names
+    look = {"color": colour, "label": name, "marker": MARKERS[(number + number // 8) % 8], "markersize": 4.5}
+    if series.style == "bars":
+        return _draw_bars(axes, series, bars, colour, name)
+    if series.style == "line":
+        every = max(1, len(x) // 10)
+        # Each line begins its markers elsewhere, so that those of two lines seldom meet.
+        axes.plot(x, y, linewidth=1.6, markevery=(every * (number % 8) // 8, every), **look)
+    else:
+        axes.plot(x, y, linestyle="", markevery=[0] if series.style == "arrows" and len(x) else None, **look)
+    if series.style == "arrows":
+        for x0, y0, x1, y1 in zip(x, y, x[1:], y[1:], strict=False):
+            axes.annotate("", (x1, y1), (x0, y0), arrowprops={**ARROW, "color": colour})
+    if series.low:
+        axes.fill_between(x, series.low, series.high, color=colour, alpha=0.15, lw=0)
+    return None
+
+
+def _draw_bars(axes: Any, series: Series, bars: list[Series], colour: str, name: str) -> None:
+    """Bars of several series stand beside each other."""
+    gaps = np.diff(np.unique(np.concatenate([one.x for one in bars])))
+    width = 0.8 * (float(gaps.min()) if gaps.size else 1.0) / len(bars)
+    x, y = np.asarray(series.x, dtype=float) + width * (bars.index(series) - (len(bars) - 1) / 2), np.asarray(series.y)
+    axes.bar(x, y, width, color=colour, label=name)
+    if series.low:
+        spread = [y - np.asarray(series.low), np.asarray(series.high) - y]
+        axes.errorbar(x, y, spread, linestyle="", color="0.25", capsize=2)
+
+
+def _leave_room(axes: Any, chart: Chart) -> None:
+    """With a target to reach, the first rounds say little: leave the room to where the lines differ."""
+    values = [value for series in chart.series for value in series.y if np.isfinite(value)]
+    if not chart.targets or not values or chart.log_y or any(series.style == "bars" for series in chart.series):
+        return
+    bottom, top = min(float(np.quantile(values, 0.1)), *chart.targets), max(*values, *chart.targets)
+    air = 0.08 * (top - bottom) or 0.05
+    axes.set_ylim(bottom - air, top + air)
+
+
+def plot_partition(clients: Sequence[Ints], labels: np.ndarray[Any, Any], *, title: str = "") -> Figure:
+    """How many samples of each class each client has: one stacked bar a client."""
+    figure, axes = new_figure(width=max(7.0, min(20.0, 0.12 * len(clients))))
+    classes = np.unique(labels)
+    counts = np.array([[int((labels[own] == label).sum()) for label in classes] for own in clients])
+    bottom = np.zeros(len(clients), dtype=np.int64)
+    for column, label in enumerate(classes):
+        axes.bar(range(len(clients)), counts[:, column], bottom=bottom, width=0.9, label=str(label))
+        bottom += counts[:, column]
+    axes.set_xlabel("client")
+    axes.set_ylabel("samples")
+    axes.set_title(title)
+    if len(classes) <= 20:
+        axes.legend(title="class", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _best_known(histories: Mapping[str, Sequence[Sequence[Row]]]) -> str:
+    rows = [row for seeds in histories.values() for history in seeds for row in history]
+    for name in ("test_accuracy", "test_loss"):
+        if any(row.get(name) is not None for row in rows):
+            return name
+    return "train_loss"

@@ -1,0 +1,62 @@
+"""Keeps the processes of one run together: one state at the start, one decision to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fedlada.engines.distributed import together
+from fedlada.engines.processes import is_first
+from fedlada.methods.state import Kept, map_tensors, named_tensors
+from fedlada.training.history import History, Row
+from fedlada.training.simulation import Observer, Simulation
+
+
+class SharedState(Observer):
+    """Brings what the first process found in its folder to the others, before anybody looks at it."""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """The state that a resumed run starts from."""
+        self._share(simulation)
+
+    def _share(self, simulation: Simulation) -> None:
+        known: list[Any] = [(simulation.round, simulation.history.rows, sorted(simulation.kept))]
+        together(dist.broadcast_object_list, known, src=0, device=_object_device(simulation))
+        simulation.round, rows, clients = known[0]
+        simulation.history = History(rows)
+        device = simulation.engine.device
+        simulation.server = map_tensors(torch.clone, simulation.server)  # it may be what the method itself holds
+        for _, vector in named_tensors(simulation.server):
+            together(dist.broadcast, vector, src=0)
+        fresh = simulation.exchange.init_kept(simulation.server.params)
+        for client in clients:
+            kept: Kept = map_tensors(lambda vector: vector.to(device).clone(), simulation.kept.get(client, fresh))
+            for _, vector in named_tensors(kept):
+                together(dist.broadcast, vector, src=0)
+            if not is_first():  # what the first one has, its folder knows as written
+                simulation.kept[client] = map_tensors(Tensor.cpu, kept)
+
+
+class SharedStop(Observer):
+    """Stops all where the first process stops: it alone hears a Ctrl-C, looks at a clock, has callbacks."""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """A run that had already reached its end."""
+        self._agree(simulation)
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Told last, when the first process has made up its mind."""
+        self._agree(simulation)
+
+    def _agree(self, simulation: Simulation) -> None:
+        said: list[Any] = [(simulation.stopped, simulation.paused)]
+        together(dist.broadcast_object_list, said, src=0, device=_object_device(simulation))
+        simulation.stopped, simulation.paused = said[0]
+
+
+def _object_device(simulation: Simulation) -> torch.device:
+    device = simulation.engine.device
+    return device if device.type == "cuda" else torch.device("cpu")

@@ -1,0 +1,263 @@
+"""The round loop: plan, run, aggregate, evaluate, tell the observers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from fedlada.data.samples import Samples
+from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import Metric
+from fedlada.engines.post import Post
+from fedlada.engines.tally import CohortResult
+from fedlada.engines.threads import check_threads, cpu_threads
+from fedlada.federation.plan import Plan, RoundPlan, Rounds
+from fedlada.federation.randomness import torch_seed
+from fedlada.messages.exchange import Exchange
+from fedlada.methods.state import Kept, Server, all_finite
+from fedlada.methods.validation import count
+from fedlada.training.history import History, Result, Row
+
+
+class Observer:
+    """Is told when a simulation starts, after each round and when it ends. Override what you need.
+
+    `simulation.stop("why")` ends the run after the current round.
+    """
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """Before the first round (or the first after a resume)."""
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """After a round, with its row of the history; values added to the row stay in it."""
+
+    def on_end(self, simulation: Simulation) -> None:
+        """After the last round, also when a round raised an error."""
+
+
+class TrainingDiverged(RuntimeError):
+    """Every client's update of a round was NaN or infinite; `result` is the state before that round."""
+
+    result: Result | None = None
+
+
+class Simulation:
+    """A federation in memory. Its whole state is `round`, `server`, `kept` and `history`; all else is configuration."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Rounds,
+        test: Samples | None = None,
+        *,
+        validation: Samples | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        eval_every: int = 1,
+        train: Samples | None = None,
+        eval_train_every: int | None = None,
+        messages: str = "float32",
+        threads: int = 1,
+    ) -> None:
+        count("eval_every", eval_every)
+        if eval_train_every is not None:
+            count("eval_train_every", eval_train_every)
+        self.threads = check_threads(threads)
+        self.engine = engine
+        self.plan = plan
+        self.exchange = Exchange(messages, engine.method, plan.seed)
+        self.test, self.validation = test, validation
+        self.metrics = dict(metrics or {})
+        self.eval_every = eval_every
+        self.train = train
+        self.eval_train_every = eval_train_every
+        self.held: Samples | None = None
+        """What the clients hold, as often as they hold it: a partition may leave samples out, or repeat some."""
+        if train is not None and eval_train_every is not None and isinstance(plan, Plan):
+            self.held = train.chosen(np.concatenate(plan.clients))
+        self.round = 0
+        self.server: Server = engine.method.init(engine.initial_params())
+        self.kept: dict[int, Kept] = {}
+        self.history = History()
+        self.stopped, self.paused = "", False
+        self._plans: dict[int, RoundPlan] = {}
+        for what, samples in (("test", test), ("validation", validation)):
+            if samples is not None:
+                engine.check_test(samples, what)
+
+    def stop(self, why: str) -> None:
+        """End the run after the current round."""
+        self.stopped = self.stopped or why
+
+    def pause(self, why: str) -> None:
+        """End the run after the current round as if it were killed there: it is meant to go on."""
+        self.paused = True
+        self.stop(why)
+
+    def run(self, num_rounds: int, observers: Sequence[Observer] = (), folder: Observer | None = None) -> None:
+        """Go on until round `num_rounds`, or until an observer calls `stop`.
+
+        The folder is started first, because it may bring an earlier state, and told last, so that what the others
+        add to a row is stored.
+        """
+        count("rounds", num_rounds)
+        with cpu_threads(self.engine.device, self.threads):
+            self._run(num_rounds, observers, folder)
+
+    def _run(self, num_rounds: int, observers: Sequence[Observer], folder: Observer | None) -> None:
+        self.stopped, self.paused = "", False
+        storing = [] if folder is None else [folder]
+        started: list[Observer] = []
+        try:
+            for observer in [*storing, *observers]:
+                observer.on_start(self, num_rounds)
+                started.append(observer)
+            while self.round < num_rounds and not self.stopped:
+                row = self.run_round(is_last=self.round + 1 == num_rounds)
+                for observer in observers:
+                    observer.on_round(self, row)
+                if self.stopped and not self.paused:
+                    self._evaluate(row, self.server, is_last=True)  # also when nobody knew that it was
+                for observer in storing:
+                    observer.on_round(self, row)
+            self.stop(f"all {num_rounds} rounds were run")
+        except TrainingDiverged as error:
+            self.stop(str(error))
+            error.result = self.result()
+            raise
+        finally:
+            self._end(started)
+
+    def _end(self, observers: Sequence[Observer]) -> None:
+        """Tell every observer, whatever the others raise."""
+        errors = []
+        for observer in observers:
+            try:
+                observer.on_end(self)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def run_round(self, is_last: bool = False) -> Row:
+        """One round; its row is added to the history. If it fails, nothing has changed."""
+        start = time.perf_counter()
+        plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
+        self.engine.while_waiting = self._look_ahead
+        try:
+            post = Post(self.exchange, plan, self._held(plan))
+            result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
+        finally:
+            self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
+        server = post.kept_as_they_were(self.server, self._aggregate(plan, result))
+        row = self._row(plan, result, server)
+        row["seconds"] = time.perf_counter() - start
+        self._evaluate(row, server, is_last=is_last)
+        # From here on nothing can fail: the round is committed whole.
+        self.server, self.round = server, plan.round
+        self.kept.update(result.kept)
+        self.history.rows.append(row)
+        return row
+
+    def _held(self, plan: RoundPlan) -> dict[int, frozenset[str]]:
+        """What each client still has of the vectors that change rarely: it was asked since they were last others."""
+        rare = [path for path, rule in self.exchange.rules.items() if path.startswith("down/") and rule.every > 1]
+        held: dict[int, frozenset[str]] = {}
+        for path in rare:
+            rows = self.history.rows[self.exchange.version(path, plan.round) : plan.round - 1]
+            for client in {c for row in rows for who in ("clients", "lost", "refused") for c in row[who]}:
+                held[client] = held.get(client, frozenset()) | {path}
+        return held
+
+    def _look_ahead(self) -> None:
+        """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
+        coming = self.round + 2
+        if coming in self._plans or not self.plan.is_fixed:
+            return
+        try:
+            plan = self.plan.round(coming)
+        except Exception:
+            return  # said when that round is due, if it ever is
+        self._plans = {coming: plan}
+        self.engine.prepare(plan)
+
+    def _evaluate(self, row: Row, server: Server, *, is_last: bool) -> None:
+        """Add to a row what is to be measured in this round, unless it is there."""
+        due = [
+            ("test", self.test, self.eval_every, self.metrics),
+            ("validation", self.validation, self.eval_every, self.metrics),
+            ("full_train", self.held, self.eval_train_every, {}),
+        ]
+        for name, samples, every, metrics in due:
+            if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):
+                continue
+            measured = self.engine.evaluate(server.params, samples, metrics)
+            row.update({f"{name}_{key}": _finite(value) for key, value in measured.items()})
+
+    def result(self) -> Result:
+        """The model, the history and the server as they are now."""
+        model = self.engine.model(self.server.params)
+        return Result(model, self.history, self.engine.method, self.server, self.stopped)
+
+    @contextmanager
+    def _servers_randomness(self, round: int) -> Iterator[None]:
+        """A server may add noise: it is the seed's, as all else."""
+        device = self.engine.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(torch_seed(self.plan.seed, "server", round))
+            yield
+
+    def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
+        if result.mean is None:
+            if result.refused:
+                raise TrainingDiverged(
+                    f"round {plan.round}: the updates of all {len(result.refused)} clients were NaN or infinite; "
+                    f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
+                )
+            return self.server  # nobody worked: the round is skipped, and its row says who was lost or idle
+        with self._servers_randomness(plan.round):
+            server = self.engine.method.aggregate(
+                self.server,
+                result.mean,
+                lr=plan.lr,
+                num_steps=result.num_steps,
+                participation=result.weight / self.plan.total_weight,
+            )
+        if not all_finite(server):
+            raise TrainingDiverged(
+                f"round {plan.round}: the server's step gave NaN or infinity; the run has diverged, try a smaller "
+                "server_lr or learning rate"
+            )
+        return server
+
+    def _row(self, plan: RoundPlan, result: CohortResult, server: Server) -> Row:
+        return {
+            "round": plan.round,
+            "lr": plan.lr,
+            "train_loss": _finite(result.train_loss),
+            "drift": self._drift(result, server),
+            **result.ledger.row(server.params.numel()),
+            "seconds": 0.0,
+            "clients": list(result.accepted),
+            "lost": sorted((*plan.lost, *result.lost)),
+            "refused": list(result.refused),
+            "idle": list(plan.idle),
+        }
+
+    def _drift(self, result: CohortResult, server: Server) -> float | None:
+        """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i alone."""
+        if result.mean is None or math.isnan(result.mean_square_delta):
+            return None
+        moved = (result.received - server.params).double()
+        mean = result.mean.delta if result.trained is None else result.trained
+        cross = torch.dot(mean.double(), moved)
+        return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
+
+
+def _finite(value: float) -> float | None:
+    """Rows are plain data that JSON can hold: what is not a number is None."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,78 @@
+"""Observers that pass rounds on to experiment trackers; each needs its own package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedlada.training.history import Row
+from fedlada.training.simulation import Observer, Simulation
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """What can be drawn as a curve: numbers, not lists of clients."""
+    return {name: value for name, value in row.items() if isinstance(value, (int, float)) and name != "round"}
+
+
+class TensorBoard(Observer):
+    """Curves for TensorBoard (`pip install tensorboard`)."""
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ModuleNotFoundError("TensorBoard is not installed: pip install 'fedlada[all]'") from None
+        self.writer: Any = SummaryWriter
+        self.folder = str(folder)
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """Open the file; rounds that will be run again are hidden from the curves."""
+        self.events = self.writer(self.folder, purge_step=simulation.round + 1)
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Add a point to each curve."""
+        for name, value in scalars(row).items():
+            self.events.add_scalar(name, value, row["round"])
+
+    def on_end(self, simulation: Simulation) -> None:
+        """Close the file."""
+        self.events.close()
+
+
+class WeightsAndBiases(Observer):
+    """Curves for Weights & Biases (`pip install wandb`); the arguments are those of `wandb.init`."""
+
+    def __init__(self, **init: Any) -> None:
+        import wandb
+
+        self.run = wandb.init(**init)
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Log the round."""
+        self.run.log(scalars(row), step=row["round"])
+
+    def on_end(self, simulation: Simulation) -> None:
+        """Finish the run."""
+        self.run.finish()
+
+
+class MLflow(Observer):
+    """Curves for MLflow (`pip install mlflow`), in its active experiment; the arguments are those of `start_run`."""
+
+    def __init__(self, **start_run: Any) -> None:
+        import mlflow
+
+        self.mlflow = mlflow
+        self.arguments = start_run
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """Start the run."""
+        self.mlflow.start_run(**self.arguments)
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        """Log the round."""
+        self.mlflow.log_metrics(scalars(row), step=row["round"])
+
+    def on_end(self, simulation: Simulation) -> None:
+        """End the run."""
+        self.mlflow.end_run()

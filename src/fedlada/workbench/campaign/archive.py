@@ -1,0 +1,136 @@
+"""Many runs as one small text file, from which tables and pages can be made again anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedlada import __version__
+from fedlada.runs.archived import is_archived
+from fedlada.runs.files import write_atomic
+from fedlada.training.history import History
+from fedlada.workbench.campaign.archived_run import ArchivedRun, defaults
+from fedlada.workbench.campaign.identity import digest, unnamed_data
+from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.store import Adopted, RunStore
+from fedlada.workbench.experiment import Experiment
+
+FORMAT = 1
+"""Raised when an archive can no longer be read by an older version."""
+ALIKE = ("dataset", "image_size", "method", "model", "seed")
+"""What tells most runs apart at a glance, and whether these data can be read for a run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Archive:
+    """Runs, each with what is said of where and when it was made."""
+
+    runs: Sequence[ArchivedRun] = ()
+
+    def with_runs(self, runs: Iterable[ArchivedRun]) -> Archive:
+        """These runs too: of two that are the same the one that goes further, or else the one that is added."""
+        best = {run.identity: run for run in self.runs}
+        for run in runs:
+            known = best.get(run.identity)
+            if known is None or _replaces(run, known):
+                best[run.identity] = run
+        return Archive(tuple(best.values()))
+
+    def write(self, path: Path) -> None:
+        """One line for each column of each run, the runs always in the same order."""
+        # Many runs were made in one place: what is said of it is written once, and each of them has its number.
+        origins = {run.origin: dict(run.made) for run in sorted(self.runs, key=lambda run: run.origin)}
+        numbers = {origin: number for number, origin in enumerate(origins)}
+        head = {"format": FORMAT, "fedlada": __version__, "made": list(origins.values()), "defaults": defaults()}
+        runs = sorted(self.runs, key=lambda run: run.place)
+        bodies = ",\n".join("{" + _lines(run.to_json(numbers[run.origin])) + "}" for run in runs)
+        text = "{" + _lines(head) + ',\n"runs":[\n' + bodies + "\n]}\n"
+        write_atomic(path, lambda beside: _write_text(beside, text))
+
+
+def read_archive(path: Path) -> Archive:
+    """The archive in a file, or one sentence."""
+    try:
+        stored = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"the archive {path} cannot be read: {error}") from None
+    if not isinstance(stored, dict) or not isinstance(stored.get("format"), int) or "runs" not in stored:
+        raise ValueError(f"{path} is not an archive of runs: name a file that `fedlada pack` has written")
+    if stored["format"] > FORMAT:
+        raise ValueError(f"{path} was written by fedlada {stored.get('fedlada')}, newer than this one: upgrade")
+    runs: list[ArchivedRun] = []
+    try:
+        origins = [{str(name): str(value) for name, value in made.items()} for made in stored["made"]]
+        runs.extend(ArchivedRun.from_json(run, stored["defaults"], origins) for run in stored["runs"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(f"the archive {path} is damaged at its run {len(runs) + 1}: {_reason(error)}") from None
+    return Archive(runs)
+
+
+def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> Adopted:
+    """Make folders in a store of those runs of an archive that are needed and go further than the store's own."""
+    archive = read_archive(path)
+    needed: dict[str, list[Request]] = {}
+    data_dirs: dict[tuple[Any, ...], dict[str | None, None]] = {}
+    for request in requests:
+        full = request.experiment.resolved()
+        needed.setdefault(digest(request.experiment), []).append(request)
+        data_dirs.setdefault(tuple(getattr(full, name) for name in ALIKE), {})[full.data_dir] = None
+    found, taken = set(), set()
+    with TemporaryDirectory() as place:
+        for number, run in enumerate(archive.runs):
+            # Only a run that looks like a needed one is built: that reads its data.
+            alike = data_dirs.get(tuple(run.config[name] for name in ALIKE), ())
+            for name, experiment in _by_digest(run, alike, path).items():
+                if name not in needed:
+                    continue
+                found.add(name)
+                # What begins again, because more is needed than the archive has, must not be replaced by it again.
+                ours = store.folder / name
+                if _settles(run, needed[name]) or not ours.exists() or is_archived(ours):
+                    folder = Path(place) / str(number) / name
+                    run.write(folder, experiment)
+                    taken |= {name} if store.take(folder) else set()
+    return Adopted(len(archive.runs), frozenset(found), frozenset(taken))
+
+
+def _replaces(run: ArchivedRun, known: ArchivedRun) -> bool:
+    """Whether a file keeps this one of two that are the same run."""
+    if run.progress != known.progress:
+        return run.progress > known.progress
+    # The very same run packed once more: what was said of it stays.
+    return not known.made or run.to_json(0) != known.to_json(0)
+
+
+def _by_digest(run: ArchivedRun, data_dirs: Iterable[str | None], path: Path) -> dict[str, Experiment]:
+    """What the run is with the data of these folders; data that can be anything must be those that it was run on."""
+    try:
+        experiments = [Experiment.from_json(run.config, data_dir=place) for place in data_dirs]
+    except ValueError as error:
+        raise ValueError(f"a run in the archive {path} cannot be read: {error}") from None
+    return {digest(one): one for one in experiments if unnamed_data(one) == run.data}
+
+
+def _settles(run: ArchivedRun, requests: Iterable[Request]) -> bool:
+    history = History(run.rows())
+    return run.diverged is not None or all(request.goal.end_in(history) is not None for request in requests)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    return ",\n".join(f"{json.dumps(name)}:{_compact(value)}" for name, value in values.items())
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

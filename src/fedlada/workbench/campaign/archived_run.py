@@ -1,0 +1,214 @@
+"""A run as an archive keeps it: its configuration, what was measured in evaluated rounds, the bytes of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fedlada.data.sources import CONTENT_BY_NAME
+from fedlada.runs.archived import is_archived, mark_archived, said_of
+from fedlada.runs.config import read_config
+from fedlada.runs.files import write_json
+from fedlada.runs.metrics import EVALUATED, is_evaluated, read_rows, write_rows
+from fedlada.training.history import Row
+from fedlada.workbench.campaign.columns import (
+    is_number,
+    number,
+    packed,
+    packed_column,
+    shortened,
+    unpacked,
+    unpacked_column,
+    whole,
+)
+from fedlada.workbench.campaign.identity import DECIDES_NOTHING, device_kind, digest, unnamed_data
+from fedlada.workbench.campaign.store import diverged_in
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.parallel import DIVERGED_FILE
+
+EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")
+"""Kept for each round."""
+AT_EVALUATIONS = ("train_loss", "drift")
+"""Known for each round, kept where anything was evaluated."""
+NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
+"""Who took part is not kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArchivedRun:
+    """What is kept of a run."""
+
+    config: Mapping[str, Any]
+    """Every field; no `data_dir`, and of the device its kind."""
+    num_rounds: int
+    seconds: float
+    """Of all rounds together."""
+    diverged: tuple[int, str] | None
+    every_round: Mapping[str, Sequence[float]]
+    measured: Mapping[str, Mapping[int, float]]
+    """By name and round."""
+    data: str | None = None
+    """The digest of the data, where their name alone does not tell them."""
+    made: Mapping[str, str] = field(default_factory=dict)
+    """What is said of where and when."""
+
+    @classmethod
+    def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
+        """The run in a store's folder, as far as it is there; of one from an archive is said what that said."""
+        config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
+        kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
+        names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
+        kind = _kind_of_device(folder, config)
+        return cls(
+            config={**defaults(), **config, "data_dir": None, "device": kind},
+            num_rounds=len(rows),
+            seconds=round(sum(row.get("seconds") or 0.0 for row in rows), 3),
+            diverged=diverged_in(folder),
+            every_round={name: [row[name] for row in rows] for name in EVERY_ROUND if all(name in row for row in rows)},
+            measured={
+                name: {row["round"]: shortened(name, row[name]) for row in kept if is_number(row.get(name))}
+                for name in names
+            },
+            data=_unnamed_data(folder, {**config, "device": kind}),
+            made=said_of(folder) if is_archived(folder) else dict(made),
+        )
+
+    @property
+    def progress(self) -> tuple[int, bool]:
+        """How far it goes."""
+        return self.num_rounds, self.diverged is not None
+
+    @property
+    def identity(self) -> str:
+        """The same for the same run, whatever version ran it: who reads it names it by the own version anyway."""
+        decides_nothing = {*DECIDES_NOTHING, "fedlada"}
+        if self.config["device"] == "cuda":
+            decides_nothing -= {"rounds"}  # a short run may be another there; which are short, only the data say
+        decides = {name: value for name, value in self.config.items() if name not in decides_nothing}
+        return _text({**decides, "data": self.data})
+
+    @property
+    def place(self) -> tuple[str, str, str, str, int]:
+        """Where it stands in a file: by data set, method, configuration, data and seed."""
+        others = {name: value for name, value in self.config.items() if name != "seed"}
+        return self.config["dataset"], self.config["method"], _text(others), self.data or "", self.config["seed"]
+
+    @property
+    def origin(self) -> str:
+        """The same for runs of which the same is said."""
+        return _text(self.made)
+
+    def rows(self) -> list[Row]:
+        """A row for each round, most of them with their bytes alone; the seconds are spread evenly over the rounds."""
+        rows: list[Row] = [{"round": place + 1} for place in range(self.num_rounds)]
+        for name, values in self.every_round.items():
+            for row, value in zip(rows, values, strict=True):
+                row[name] = value
+        for name, by_round in self.measured.items():
+            for round, value in by_round.items():
+                rows[round - 1][name] = value
+        evaluated = {round for by_round in self.measured.values() for round in by_round}
+        for before, round in pairwise([0, *sorted(evaluated | {self.num_rounds})] if rows else []):
+            rows[round - 1]["seconds"] = self.seconds * (round - before) / self.num_rounds
+        return [{**row, **NOBODY} for row in rows]
+
+    def write(self, folder: Path, experiment: Experiment) -> None:
+        """Make a run's folder of it: without checkpoints, so that it can be looked at but not go on."""
+        folder.mkdir(parents=True)
+        version = self.config["fedlada"]
+        write_json(folder / "config.json", {**experiment.to_json(), "fedlada": version})
+        write_rows(folder / "metrics.jsonl", self.rows())
+        if self.diverged is not None:
+            write_json(folder / DIVERGED_FILE, dict(zip(("round", "why"), self.diverged, strict=True)))
+        mark_archived(folder, version, self.made)
+
+    def to_json(self, origin: int) -> dict[str, Any]:
+        """As it is written: the configuration without what is usual, the number of its origin, each column."""
+        usual = defaults()
+        config = {name: value for name, value in self.config.items() if name not in usual or usual[name] != value}
+        stored: dict[str, Any] = {"config": config, "made": origin, "rounds": self.num_rounds, "seconds": self.seconds}
+        if self.data is not None:
+            stored["data"] = self.data
+        if self.diverged is not None:
+            stored["diverged"] = list(self.diverged)
+        stored |= {name: packed(values) for name, values in self.every_round.items() if values}
+        return stored | {name: packed_column(by_round) for name, by_round in self.measured.items() if by_round}
+
+    @classmethod
+    def from_json(
+        cls, values: Mapping[str, Any], usual: Mapping[str, Any], origins: Sequence[Mapping[str, str]]
+    ) -> ArchivedRun:
+        """What a version with these defaults has written in a file with these origins of runs."""
+        left = dict(values)
+        config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
+        diverged, data, origin = left.pop("diverged", None), left.pop("data", None), whole(left.pop("made"))
+        if not isinstance(data, str | None):
+            raise ValueError(f"its data are {data!r}")
+        if origin >= len(origins):
+            raise ValueError(f"it has origin {origin}, and the file has {len(origins)}, counted from 0")
+        still_known = {name: value for name, value in usual.items() if name in defaults()}
+        run = cls(
+            config={**defaults(), **still_known, **config},
+            num_rounds=num_rounds,
+            seconds=seconds,
+            diverged=None if diverged is None else (whole(diverged[0]), str(diverged[1])),
+            every_round={name: unpacked(left.pop(name), num_rounds) for name in EVERY_ROUND if name in left},
+            measured={name: unpacked_column(own, num_rounds) for name, own in left.items()},
+            data=data,
+            made=origins[origin],
+        )
+        for name in ("dataset", "method", "model", "device", "fedlada"):
+            if not isinstance(run.config[name], str):
+                raise ValueError(f"its {name} is {run.config[name]!r}")
+        number(run.config["seed"])
+        number(run.config["image_size"] or 0)
+        return run
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """What an experiment is where nothing is said."""
+    return asdict(Experiment())
+
+
+def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
+    """What "auto" was where the run was made, only its name can tell."""
+    if config.get("device") != "auto":
+        return device_kind(str(config.get("device")))
+    try:
+        for kind in ("cpu", "cuda"):
+            if digest(Experiment.from_json(config, device=kind)) == folder.name:
+                return kind
+    except (ValueError, OSError):
+        pass  # its data are not here, say
+    raise ValueError(
+        f"{folder} was run with --device auto, and which device that was can be told only where its data are and with "
+        "the version that ran it: pack it there"
+    )
+
+
+def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """The digest of its data, if what is there now is what was there then: only the run's own name can tell."""
+    if config.get("dataset", Experiment.dataset) in CONTENT_BY_NAME:
+        return None
+    try:
+        experiment = Experiment.from_json(config)
+        data, name = unnamed_data(experiment), digest(experiment)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{folder} must be packed where its data are, which alone tell what it was run on: {error}"
+        ) from None
+    if name != folder.name:
+        raise ValueError(
+            f"{folder} was run on other data than those that are there now, or by another version: pack it with those"
+        )
+    return data
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True)

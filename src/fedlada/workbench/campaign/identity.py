@@ -1,0 +1,123 @@
+"""What makes two runs the same run: every setting that decides a bit of it, the data and the kind of device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedlada.data.images import Images
+from fedlada.data.sources import CONTENT_BY_NAME, Source
+from fedlada.engines.stacked.engine import WORTH_COMPILING
+from fedlada.federation.batches import LocalWork
+from fedlada.training.resolve import resolve_device
+from fedlada.workbench.experiment import Experiment
+
+DECIDES_NOTHING = {
+    "format",
+    "rounds",
+    "target",
+    "stop_at_target",
+    "data_dir",
+    "checkpoint_every",
+    "checkpoint_minutes",
+    "keep",
+    "tensorboard",
+}
+"""How far a run goes, where its data lie and how it is stored change none of its rounds."""
+MEASURES = 2
+"""Raised when a measurement gets another meaning, as `full_train_*` did when they became those of what clients hold.
+
+The training stays the same then, and often the version too, but a run measured in the old way must not be shown as, or
+go on as, one that is measured in the new way.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class DataFacts:
+    """What is known of a data set once it has been read."""
+
+    digest: str
+    source: Source
+
+
+def whole_length(experiment: Experiment) -> int:
+    """The rounds of a run, up to a round in which everything is evaluated anyway.
+
+    A simulation evaluates its last round out of turn; a longer run would not have done so there.
+    """
+    step = math.lcm(experiment.eval_every, experiment.eval_train_every or 1)
+    return step * math.ceil(experiment.rounds / step)
+
+
+def digest(experiment: Experiment) -> str:
+    """The name of a run: the same for the same settings, version, data and kind of device, and for no other."""
+    return _digest(json.dumps(experiment.to_json(), sort_keys=True))
+
+
+@lru_cache(maxsize=100_000)  # asked for many times, and on a GPU it needs the partition
+def _digest(config: str) -> str:
+    experiment = Experiment.from_json(json.loads(config))
+    settings: dict[str, Any] = {
+        name: value for name, value in experiment.to_json().items() if name not in DECIDES_NOTHING
+    }
+    facts = data_facts(experiment)
+    settings |= {"device": device_kind(experiment.device), "data": facts.digest, "measures": MEASURES}
+    if settings["device"] == "cuda":
+        # There short runs take other kernels than long ones, and with them other last bits.
+        settings["is_long"] = whole_length(experiment) * _most_steps(experiment, facts.source) >= WORTH_COMPILING
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def device_kind(device: str) -> str:
+    """The kind of a device, which need not be here: runs of a GPU can be shown where there is none."""
+    if device == "auto":
+        return resolve_device(device).type
+    try:
+        return torch.device(device).type
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
+
+
+def data_facts(experiment: Experiment) -> DataFacts:
+    """The data of an experiment, read once in a process."""
+    return _read(experiment.dataset, experiment.data_dir, experiment.image_size, experiment.validation)
+
+
+def unnamed_data(experiment: Experiment) -> str | None:
+    """The digest of data that can be anything under their name; None of a published data set, whose name says all."""
+    return None if experiment.dataset in CONTENT_BY_NAME else data_facts(experiment).digest
+
+
+@lru_cache(maxsize=8)
+def _read(dataset: str, data_dir: str | None, image_size: int | None, validation: float) -> DataFacts:
+    plain = Experiment(dataset=dataset, data_dir=data_dir, image_size=image_size, validation=validation, augment="none")
+    source = plain.load_data()
+    hashed = hashlib.sha256()
+    parts = [source.train, source.test, source.validation]
+    arrays = [array for part in parts if part is not None for array in _arrays(part)]
+    for array in [*arrays, *([] if source.client is None else [source.client])]:
+        hashed.update(f"{array.dtype} {array.shape} ".encode())
+        hashed.update(np.ascontiguousarray(array).data)
+    return DataFacts(hashed.hexdigest(), source)
+
+
+def _arrays(data: Any) -> list[np.ndarray[Any, Any]]:
+    pair = (data.x, data.y) if isinstance(data, Images) else data
+    return [np.asarray(one) for one in pair]
+
+
+def _most_steps(experiment: Experiment, source: Source) -> int:
+    """The most local steps that any client takes in a round, as the engine counts them."""
+    full = experiment.resolved()
+    assert full.batch_size is not None
+    work = LocalWork(batch_size=full.batch_size, epochs=full.local_epochs or 1, steps=full.local_steps)
+    clients = experiment.build_partition(source).assign(source.labels("train"), experiment.seed)
+    return max(work.num_steps(len(own)) for own in clients)

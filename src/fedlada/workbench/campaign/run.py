@@ -1,0 +1,128 @@
+"""Runs what is needed and not yet there: in parallel, within a time, as one share of several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fedlada.engines.processes import refuse_several
+from fedlada.methods.validation import count, positive
+from fedlada.training.resolve import resolve_device
+from fedlada.workbench.campaign.identity import digest, whole_length
+from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.parallel import Job, run_jobs
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several equal shares of the runs, the same on every machine that asks for the same runs."""
+
+    number: int = 1
+    of: int = 1
+
+    def __post_init__(self) -> None:
+        count("shard", self.of)
+        if not 1 <= self.number <= self.of:
+            raise ValueError(f"shard must be one of 1/{self.of} to {self.of}/{self.of}, got {self.number}/{self.of}")
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """The shard that is written "2/4"."""
+        number, slash, of = text.partition("/")
+        if not slash or not number.strip().isdigit() or not of.strip().isdigit():
+            raise ValueError(f"shard must be written like 2/4, got {text!r}")
+        return cls(int(number), int(of))
+
+    def share(self, names: Sequence[str]) -> set[str]:
+        """This shard's names: dealt out in their order, so that shares differ by at most one."""
+        return set(sorted(set(names))[self.number - 1 :: self.of])
+
+
+class Budget:
+    """A time after which all runs are saved and the command ends; the same command goes on from there."""
+
+    def __init__(self, minutes: float | None) -> None:
+        if minutes is not None:
+            positive("budget", minutes)
+        self.deadline: float | None = None
+        if minutes is not None:
+            seconds = 60 * minutes
+            # Something is left for saving and for the report.
+            self.deadline = time.time() + seconds - min(10.0, 0.1 * seconds)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the time is over."""
+        return self.deadline is not None and time.time() >= self.deadline
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a campaign is carried out."""
+
+    jobs: int | None = None
+    budget: Budget = field(default_factory=lambda: Budget(None))
+    shard: Shard = field(default_factory=Shard)
+    quiet: bool = False
+    discard: bool = False
+    """Whether finished runs lose their checkpoints, which can be many gigabytes."""
+    only_show: bool = False
+    """Whether nothing is run, and what is there is shown."""
+
+
+def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[Outcome]:
+    """Run what is not there, as far as time and shard allow; the outcome of every request, in the given order."""
+    refuse_several("several runs")
+    if not work.only_show:
+        check_devices(requests, store, work.shard)
+    names = {id(request): digest(request.experiment) for request in requests}
+    needed: dict[str, list[Request]] = {}
+    for request in requests:
+        if not store.outcome(request).is_settled:
+            needed.setdefault(names[id(request)], []).append(request)
+    mine = work.shard.share(list(names.values()))
+    open_here = {} if work.only_show else {name: same for name, same in needed.items() if name in mine}
+    jobs = [_job(name, same, store.folder, work.discard) for name, same in open_here.items()]
+    jobs.sort(key=lambda job: -job.cost * job.num_rounds)  # the longest first: no core waits for them in the end
+    failures: list[str] = []
+    if jobs:
+        store.folder.mkdir(parents=True, exist_ok=True)
+        failures = run_jobs(
+            jobs,
+            num_processes=work.jobs,
+            quiet=work.quiet,
+            deadline=work.budget.deadline,
+            go_on="the same command goes on from there",
+        )
+    said = {job.folder.name: why for job, why in zip(jobs, failures, strict=True)}
+    outcomes = [store.outcome(request, said.get(names[id(request)], "")) for request in requests]
+    if work.discard:  # of those that were done before; the others have discarded theirs themselves
+        open_ones = {names[id(outcome.request)] for outcome in outcomes if not outcome.is_settled}
+        for request in requests:
+            if names[id(request)] in mine - open_ones:
+                store.discard_states(request)
+    return outcomes
+
+
+def check_devices(requests: Sequence[Request], store: RunStore, shard: Shard) -> None:
+    """Refuse a device that is not here, if anything must be run on it."""
+    mine = shard.share([digest(request.experiment) for request in requests])
+    open_ones = [one for one in requests if digest(one.experiment) in mine and not store.outcome(one).is_settled]
+    for device in dict.fromkeys(request.experiment.device for request in open_ones):
+        try:
+            resolve_device(device)
+        except ValueError as error:
+            num_runs = len({digest(one.experiment) for one in open_ones if one.experiment.device == device})
+            raise ValueError(f"{error}; {num_runs} run(s) are not there yet and need it") from None
+
+
+def _job(name: str, requests: Sequence[Request], folder: Path, discards: bool) -> Job:
+    """One run for all who need it, as far as the one who needs most."""
+    longest = max((request.experiment for request in requests), key=lambda experiment: experiment.rounds)
+    # Where it ends is the goals' to say, and theirs alone.
+    config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False).to_json()
+    goals = tuple(dict.fromkeys(request.goal for request in requests))
+    return Job(requests[0].label, config, folder / name, goals, discards)

@@ -1,0 +1,140 @@
+"""Runs kept by what they are: nothing is run twice, and what was begun goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fedlada.runs.archived import is_archived
+from fedlada.runs.checkpoints import Checkpoints
+from fedlada.runs.folder import discard_states
+from fedlada.runs.metrics import read_rows
+from fedlada.training.history import History
+from fedlada.workbench.campaign.identity import digest
+from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
+from fedlada.workbench.parallel import DIVERGED_FILE
+from fedlada.workbench.report.listing import read_listing
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What others hold, and what was copied of it."""
+
+    num_runs: int
+    """How many runs were looked at."""
+    found: frozenset[str]
+    """Their names; of an archive those that are needed, which alone have one."""
+    taken: frozenset[str]
+    """The names of those that were copied."""
+
+
+class RunStore:
+    """A folder of run folders, each named by the digest of its configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, request: Request) -> Path:
+        """The folder of that run."""
+        return self.folder / digest(request.experiment)
+
+    def outcome(self, request: Request, why: str = "") -> Outcome:
+        """What is there of a run; `why` is what was said if it failed just now."""
+        folder = self.path(request)
+        history = History(read_rows(folder / "metrics.jsonl"))
+        end = request.goal.end_in(history)
+        if end is not None:
+            return Outcome(request, history[:end], DONE, folder)
+        diverged = diverged_in(folder)
+        if diverged is not None and diverged[0] == len(history):
+            return Outcome(request, history, DIVERGED, folder, diverged[1])
+        return Outcome(request, history, UNFINISHED, folder, why)
+
+    def discard_states(self, request: Request) -> None:
+        """Remove checkpoints and model of a run: its history stays, but it cannot be extended."""
+        discard_states(self.path(request))
+
+    def adopt(self, places: Iterable[Path], requests: Sequence[Request] = ()) -> Adopted:
+        """Copy the runs of other stores (or of campaigns' folders) that go further than ours."""
+        runs = [run for place in places for run in runs_in(place)]
+        others = (run for run in runs if run.resolve() != (self.folder / run.name).resolve())
+        taken = frozenset(run.name for run in others if self.take(run, requests))
+        found = frozenset(run.name for run in runs)
+        return Adopted(len(found), found, taken)
+
+    def take(self, theirs: Path, requests: Sequence[Request] = ()) -> bool:
+        """Copy a run that goes further than ours, or as far and is not thinned where ours is; whether it was.
+
+        What can go on is not given up for one that cannot, unless that has all that is asked for, and is not thinned.
+        """
+        ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if _progress(theirs) <= _progress(ours):
+            return False
+        if _can_go_on(ours) and not _can_go_on(theirs) and (is_archived(theirs) or not _settles(theirs, requests)):
+            return False
+        # A copy that nobody can write, on a mounted disk say, has no writer to wait for.
+        locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if os.access(folder, os.W_OK)]
+        try:
+            for lock in locks:
+                lock.acquire(timeout=0)
+            shutil.rmtree(beside, ignore_errors=True)
+            shutil.copytree(theirs, beside, ignore=shutil.ignore_patterns(".*"))
+            shutil.rmtree(ours, ignore_errors=True)
+            beside.rename(ours)
+        except Timeout:
+            raise ValueError(f"another process is writing the run {theirs.name}: wait for it") from None
+        finally:
+            for lock in locks:
+                lock.release()
+        return True
+
+
+def runs_in(place: Path) -> list[Path]:
+    """The runs of a store, or of a campaign's folder: those of its own store, and those that it lists."""
+    store = place / "runs" if (place / "runs").is_dir() else place
+    if not store.is_dir():
+        raise ValueError(f"{place} is not a folder of runs: name one that `fedlada reproduce` has written")
+    listing = read_listing(place)
+    listed = [] if listing is None else [run.folder for run in listing.runs]
+    runs = {run.resolve(): run for run in (*sorted(store.iterdir()), *listed) if is_run(run)}
+    if not runs:
+        raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
+    return list(runs.values())
+
+
+def is_run(folder: Path) -> bool:
+    """Whether this is a run of a store."""
+    return re.fullmatch(r"[0-9a-f]{20}", folder.name) is not None and (folder / "config.json").exists()
+
+
+def diverged_in(folder: Path) -> tuple[int, str] | None:
+    """The last good round of a run that diverged, and what was said of it."""
+    try:
+        said = json.loads((folder / DIVERGED_FILE).read_bytes())
+        return int(said["round"]), str(said["why"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _can_go_on(folder: Path) -> bool:
+    return bool(Checkpoints(folder / "checkpoints").rounds())
+
+
+def _settles(folder: Path, requests: Sequence[Request]) -> bool:
+    """Whether a run of another store has all that is asked of it."""
+    store = RunStore(folder.parent)
+    asked = [request for request in requests if store.path(request) == folder]
+    return bool(asked) and all(store.outcome(request).is_settled for request in asked)
+
+
+def _progress(folder: Path) -> tuple[int, bool, bool, bool]:
+    rounds = len(read_rows(folder / "metrics.jsonl"))
+    return rounds, diverged_in(folder) is not None, not is_archived(folder), _can_go_on(folder)

@@ -1,0 +1,154 @@
+"""A campaign's folder: tables as Markdown, CSV, LaTeX and JSON, charts as pictures, and one page of it all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedlada.plots.chart import Chart
+from fedlada.plots.draw import save_chart
+from fedlada.runs.archived import archived_notes
+from fedlada.runs.clients import read_clients
+from fedlada.runs.config import read_config
+from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
+from fedlada.workbench.report.command import run_command
+from fedlada.workbench.report.listing import ListedRun, Listing, write_listing
+from fedlada.workbench.report.page import write_page
+from fedlada.workbench.report.records import RunRecord, decisive, told_apart
+from fedlada.workbench.report.stored import write_charts, write_command, write_tables
+from fedlada.workbench.report.table import Table
+
+
+def write_folder(
+    folder: Path,
+    title: str,
+    *,
+    tables: Sequence[Table],
+    charts: Sequence[Chart],
+    outcomes: Sequence[Outcome],
+    notes: Sequence[str],
+    command: str,
+    pictures: bool = True,
+) -> str:
+    """Write everything; returns why there are no pictures, or nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
+    _write_text(
+        folder / "table.md", f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables) + _list(notes)
+    )
+    _write_text(folder / "table.csv", _csv(tables))
+    _write_text(folder / "table.tex", "\n".join(table.to_latex() for table in tables))
+    write_tables(folder, tables)
+    write_charts(folder, charts)
+    write_command(folder, command)
+    _list_runs(folder, title, outcomes, notes)
+    write_page(
+        folder / "report.html",
+        title=title,
+        runs=records(outcomes),
+        tables=tables,
+        charts=charts,
+        notes=notes,
+        command=command,
+    )
+    try:
+        for number, chart in enumerate(charts if pictures else (), start=1):
+            save_chart(chart, folder / f"figure-{number}")
+        for old in folder.glob("figure-*.*"):  # an earlier command may have made more of them
+            named = re.fullmatch(r"figure-(\d+)\.(png|svg|pdf)", old.name)
+            if named and int(named[1]) > len(charts):
+                old.unlink()
+    except ModuleNotFoundError as error:
+        return f"no pictures: {error}"
+    return ""
+
+
+def announce(folder: Path, title: str, outcomes: Sequence[Outcome]) -> None:
+    """List the runs before they begin, so that they can be watched from this folder wherever they lie."""
+    if not all(outcome.is_settled for outcome in outcomes):
+        _list_runs(folder, title, outcomes, ["These runs go on, or were interrupted: the same command goes on then."])
+
+
+def _list_runs(folder: Path, title: str, outcomes: Sequence[Outcome], notes: Sequence[str]) -> None:
+    runs = _each_once(outcomes)
+    listed = (ListedRun(one.folder, group, rounds_asked(one)) for one, group in zip(runs, _groups(runs), strict=True))
+    write_listing(folder, Listing(title, tuple(listed), tuple(notes)))
+
+
+def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
+    """Each run that has begun, as a page shows it."""
+    runs = _each_once(outcomes)
+    return [_record(run, group) for run, group in zip(runs, _groups(runs), strict=True) if len(run.history)]
+
+
+def _each_once(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Of each run the outcome of the request that asked for most of its rounds."""
+    longest: dict[Path, Outcome] = {}
+    for outcome in outcomes:
+        known = longest.setdefault(outcome.folder, outcome)
+        if (len(known.history), rounds_asked(known)) < (len(outcome.history), rounds_asked(outcome)):
+            longest[outcome.folder] = outcome
+    return list(longest.values())
+
+
+def rounds_asked(outcome: Outcome) -> int:
+    """How far a run goes for this request: it may be over before the goal's last round."""
+    return len(outcome.history) if outcome.status == DONE else outcome.request.goal.rounds
+
+
+def _groups(outcomes: Sequence[Outcome]) -> list[str]:
+    """A group for each configuration: two targets may call different runs, or the same ones differently, by a name."""
+    configs = [outcome.request.experiment.to_json() for outcome in outcomes]
+    first: dict[Any, str] = {}
+    for outcome, config in zip(outcomes, configs, strict=True):
+        first.setdefault(decisive(config), outcome.request.name)
+    return told_apart([first[decisive(config)] for config in configs], configs)
+
+
+def _record(outcome: Outcome, group: str) -> RunRecord:
+    config = {**read_config(outcome.folder), "rounds": rounds_asked(outcome)}
+    return RunRecord(
+        label=f"{group}, seed {outcome.request.experiment.seed}",
+        group=group,
+        config=config,
+        rows=outcome.history.rows,
+        command=run_command(config, outcome.folder),
+        labels_per_client=read_clients(outcome.folder),
+        folder=str(outcome.folder),
+    )
+
+
+def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False, only_shown: bool = False) -> list[str]:
+    """Sentences about runs that are not done: none of them may be overlooked."""
+    by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
+    sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
+    unfinished = {outcome.folder: outcome for outcome in outcomes if outcome.status == UNFINISHED}
+    sentences += [f"{one.request.label} failed: {one.why}." for one in unfinished.values() if one.why]
+    waiting = [one for one in unfinished.values() if not one.why]
+    if waiting:
+        num_runs = len({outcome.folder for outcome in outcomes})
+        way = "what is not of this shard is another's, and --merge brings all together" if is_shard else ""
+        way = "without --only-show they are run" if only_shown else way
+        sentences.append(
+            f"{len(waiting)} of {num_runs} runs are not finished: {way or 'the same command goes on with them'}. "
+            "Cells that need them say so."
+        )
+    return sentences
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    """One table as it is; several below each other, each with its title on a line of its own."""
+    if len(tables) == 1:
+        return tables[0].to_csv()
+    quoted = ('"' + table.title.replace('"', '""') + '"' for table in tables)
+    return "\n".join(f"{title}\n{table.to_csv()}" for title, table in zip(quoted, tables, strict=True))
+
+
+def _list(notes: Sequence[str]) -> str:
+    return "\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,104 @@
+"""The command line. Exit codes: 0 done, 1 a run failed, 2 wrong usage; an error is one sentence."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fedlada import __version__
+from fedlada.workbench.cli.groups import LazyGroup
+from fedlada.workbench.words import asked_of_a_full_gpu
+
+COMMANDS = {
+    "run": ("fedlada.workbench.cli.run:run", "Run one method on one data set."),
+    "resume": (
+        "fedlada.workbench.cli.run:resume",
+        "Go on with a run that was stopped or killed, to exactly the result it would have had.",
+    ),
+    "compare": (
+        "fedlada.workbench.cli.compare:compare",
+        "Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.",
+    ),
+    "sweep": (
+        "fedlada.workbench.cli.sweep:sweep_command",
+        "Try every combination of values and sort them by how well they do on held-out training data.",
+    ),
+    "reproduce": (
+        "fedlada.paper.reproduce:reproduce",
+        "Reproduce tables and figures of the paper: T1 to T8, F1 to F8, theory, or all.",
+    ),
+    "pack": ("fedlada.workbench.cli.pack:pack", "Keep the runs of reproductions and sweeps in one small file."),
+    "evaluate": (
+        "fedlada.workbench.cli.evaluate:evaluate",
+        "Measure a stored run's model: test set, each class, each client's own data.",
+    ),
+    "report": (
+        "fedlada.workbench.cli.report:report",
+        "Make one page of runs, comparisons or reproductions, to look at in a browser.",
+    ),
+    "watch": (
+        "fedlada.workbench.cli.report:watch",
+        "Show the page of a run, or of a folder of runs, while they go on; Ctrl-C ends it.",
+    ),
+    "methods": (
+        "fedlada.workbench.cli.show:methods",
+        "List the methods: their parts, hyper-parameters and how many vectors travel.",
+    ),
+    "data": ("fedlada.workbench.cli.data:data", "Get data sets and look at them."),
+    "completion": (
+        "fedlada.workbench.cli.completion:completion",
+        "Print the script that completes commands and flags in your shell.",
+    ),
+}
+"""Where the commands are, and the first lines of what they say of themselves."""
+
+
+@click.group(
+    cls=LazyGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
+@click.version_option(__version__, message="fedlada %(version)s")
+def fedlada() -> None:
+    """FedLADA and the federated methods it is compared with.
+
+    \b
+    A first run, on data that ships with it:
+      fedlada run --method fedlada --rounds 30 --out runs/first
+    and the same beside other methods:
+      fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9
+    """
+
+
+def main() -> None:
+    """Run the command line; every error is one sentence on standard error."""
+    try:
+        code = fedlada(standalone_mode=False, prog_name="fedlada")
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        code = 0
+    except click.exceptions.Exit as exit:
+        code = exit.exit_code
+    except click.Abort:
+        code = _say("stopped", 130)
+    except click.ClickException as error:
+        hint = (
+            f" ({error.ctx.command_path} --help shows more)"
+            if isinstance(error, click.UsageError) and error.ctx
+            else ""
+        )
+        code = _say(error.format_message().rstrip(".") + hint, error.exit_code)
+    except (ValueError, ModuleNotFoundError) as error:
+        code = _say(str(error), 2)
+    except BrokenPipeError:  # the reader of a pipe has gone: nothing more to say
+        sys.stderr.close()
+        code = 1
+    except (RuntimeError, OSError) as error:
+        is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
+        way_out = "a run with --engine sequential needs less; one that had begun goes on with fedlada resume FOLDER"
+        code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else str(error), 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(text: str, code: int) -> int:
+    print(f"fedlada: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,115 @@
+"""Flags and words that `fedlada reproduce` and `fedlada sweep` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.workbench.campaign.archive import adopt_archive
+from fedlada.workbench.campaign.identity import device_kind
+from fedlada.workbench.campaign.request import UNFINISHED, Outcome, Request
+from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.campaign.write import state_of
+from fedlada.workbench.cli.bars import Bars
+from fedlada.workbench.cli.output import make_folder, print_table
+from fedlada.workbench.report.table import Table
+
+Command = Callable[..., Any]
+
+
+def campaign_flags(command: Command) -> Command:
+    """How many runs are carried out, kept and shown."""
+    for option in reversed(
+        (
+            click.option(
+                "--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one a core, one a GPU."
+            ),
+            click.option("--budget", type=float, help="Save and end after so many minutes; the same command goes on."),
+            click.option("--shard", default="1/1", help="Run only this share of the runs, as in 2/4."),
+            click.option(
+                "--merge",
+                multiple=True,
+                type=click.Path(path_type=Path),
+                help="Take over the runs of this folder or archive first, as of another shard; can be repeated.",
+            ),
+            click.option("--cache", type=click.Path(path_type=Path), help="Where runs are kept; by default OUT/runs."),
+            click.option("--discard-checkpoints", is_flag=True, help="Keep no checkpoints of runs that are done."),
+            click.option("--only-show", is_flag=True, help="Run nothing: show what is there."),
+            click.option("--quiet", is_flag=True, help="No progress, no tables."),
+            click.option("--json", "as_json", is_flag=True, help="The tables as JSON on standard output."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def work_of(flags: dict[str, Any], budget: Budget) -> Work:
+    """How to carry out, from the flags."""
+    return Work(
+        jobs=flags["jobs"],
+        budget=budget,
+        shard=Shard.parse(flags["shard"]),
+        quiet=flags["quiet"] or flags["as_json"],
+        discard=flags["discard_checkpoints"],
+        only_show=flags["only_show"],
+    )
+
+
+def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
+    """Look at the data before anything is written: what is missing is one sentence, images are decoded once."""
+    seen = set()
+    with Bars(quiet=quiet) as bars:
+        for request in requests:
+            experiment = request.experiment
+            device_kind(experiment.device)
+            key = (experiment.dataset, experiment.data_dir, experiment.image_size)
+            if key not in seen:
+                experiment.build_cohorts(experiment.load_data(bars))
+            seen.add(key)
+
+
+def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: Work, places: Sequence[Path]) -> int:
+    """Make the folder and take over the runs of others; how many of those that are needed were taken."""
+    if not places and not work.only_show:  # else only what they lack must be run here
+        check_devices(requests, store, work.shard)
+    make_folder(folder)
+    adopted = [
+        adopt_archive(store, place, requests) if place.is_file() else store.adopt([place], requests) for place in places
+    ]
+    needed = {store.path(request).name for request in requests}
+    if places and not any(needed & one.found for one in adopted):
+        num_runs = sum(one.num_runs for one in adopted)
+        print(
+            f"fedlada: none of the {num_runs} runs in {', '.join(map(str, places))} is needed here: the version, the "
+            "data, the settings or the kind of device differ (--device cuda names the runs of a GPU, also where there "
+            "is none)",
+            file=sys.stderr,
+        )
+    return len({name for one in adopted for name in one.taken & needed})
+
+
+def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
+    """Sentences about runs that are not done, and what to do about them."""
+    return state_of(outcomes, is_shard=work.shard.of > 1, only_shown=work.only_show)
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Tables and the sentences below them, on standard output."""
+    for table in tables:
+        print_table(table.columns, table.rows, title=table.title)
+        for note in table.notes:
+            print(note)
+        print()
+
+
+def say_and_end(outcomes: Sequence[Outcome], sentences: Sequence[str]) -> None:
+    """Say what is not done; a run that failed makes the command fail."""
+    for sentence in sentences:
+        print(f"fedlada: {sentence.rstrip('.')}", file=sys.stderr)
+    if any(outcome.status == UNFINISHED and outcome.why for outcome in outcomes):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,196 @@
+"""`fedlada compare`: several methods over several seeds, with a table, a picture and a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.engines.processes import refuse_several
+from fedlada.methods.recipes import RECIPES
+from fedlada.plots.curves import curves
+from fedlada.plots.draw import save_chart
+from fedlada.runs.config import read_config, refuse_another, refuse_other_than_experiment
+from fedlada.runs.metrics import read_rows
+from fedlada.training.history import History
+from fedlada.training.resolve import resolve_device
+from fedlada.workbench.cli.bars import Bars
+from fedlada.workbench.cli.flags import Words, build_experiment, experiment_flags, flags_of
+from fedlada.workbench.cli.output import make_folder, new_folder, print_table
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.parallel import Job, run_jobs
+from fedlada.workbench.report.command import command_line
+from fedlada.workbench.report.comparison import Comparison
+from fedlada.workbench.report.listing import ListedRun
+from fedlada.workbench.report.page import write_page
+from fedlada.workbench.report.records import FoundRun, named, read_files
+from fedlada.workbench.report.stored import write_command, write_tables
+from fedlada.workbench.words import as_file_name
+
+DEFAULT_TARGET = 0.9
+
+
+@click.command()
+@click.option(
+    "--methods",
+    type=Words(choices=tuple(RECIPES)),
+    default="fedavg,fedcm,fedlada",
+    show_default=True,
+    help="Methods, separated by commas.",
+)
+@click.option("--seeds", type=Words(int), default="0,1,2", show_default=True, help="Seeds, separated by commas.")
+@click.option(
+    "--messages",
+    type=Words(),
+    help="Codes of the vectors that travel, each method in each of them, separated by commas: float32,lean.",
+)
+@experiment_flags(without=("method", "seed", "messages"))
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one for each core of a CPU.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
+def compare(
+    methods: list[str],
+    seeds: list[int],
+    messages: list[str] | None,
+    jobs: int | None,
+    out: Path | None,
+    quiet: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.
+
+    A hyper-parameter applies to those methods that have it.
+
+    \b
+    Example:
+      fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9 --out runs/compared
+    """
+    if flags["target"] is None and flags["config"] is None:
+        flags["target"] = DEFAULT_TARGET
+    folder = out or new_folder("compare")
+    rivals = _rivals(methods, messages)
+    experiments = {
+        (rival, seed): build_experiment(flags_of(method, methods, flags), method=method, seed=seed, messages=code)
+        for rival, (method, code) in rivals.items()
+        for seed in seeds
+    }
+    first = next(iter(experiments.values()))
+    refuse_several("several runs")
+    if first.validation:
+        raise ValueError("a comparison is on the test set, which --validation leaves out: take `fedlada sweep`")
+    target = DEFAULT_TARGET if first.target is None else first.target
+    resolve_device(first.device)
+    with Bars(quiet=quiet or as_json) as bars:
+        # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
+        first.build_cohorts(first.load_data(bars))
+    places = {key: _place(folder, *key) for key in experiments}
+    for key, place in places.items():  # before anything is written: a table of other settings would be lost
+        if (place / "config.json").exists():
+            _refuse_another(place, experiments[key])
+    make_folder(folder)
+    if not quiet and not as_json:
+        print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)
+    all_jobs = [
+        Job(f"{rival}, seed {seed}", experiment.to_json(), places[rival, seed])
+        for (rival, seed), experiment in experiments.items()
+    ]
+    failures = run_jobs(all_jobs, num_processes=jobs, quiet=quiet or as_json)
+    # A run may have gone further for an earlier comparison: only runs of one length compare.
+    histories = {
+        rival: [History(read_rows(places[rival, seed] / "metrics.jsonl")[: first.rounds]) for seed in seeds]
+        for rival in rivals
+    }
+    baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
+    failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
+    comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
+    command = _command(methods, seeds, {"messages": messages, **flags})
+    _write(folder, comparison, first, command)
+    begun = {key: place for key, place in places.items() if (place / "config.json").exists()}
+    runs = named([read_files(FoundRun(place, ListedRun(place, key[0], first.rounds))) for key, place in begun.items()])
+    title = f"{', '.join(methods)} on {first.dataset}"
+    write_page(folder / "report.html", title=title, runs=runs, tables=[comparison.to_table()], command=command)
+    if as_json:
+        print(json.dumps(_as_json(comparison, folder)))
+    else:
+        _print(comparison, folder)
+    for job, why in zip(all_jobs, failures, strict=True):
+        if why:
+            print(f"fedlada: {job.label}: {why}", file=sys.stderr)
+    if any(failures):
+        raise click.exceptions.Exit(1)
+
+
+def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[str, str | None]]:
+    """What is compared, by name: the methods, each in each code where several are asked for."""
+    if messages is None or len(messages) == 1:
+        return {method: (method, messages[0] if messages else None) for method in methods}
+    return {f"{method} {code}": (method, code) for method in methods for code in messages}
+
+
+def _refuse_another(place: Path, experiment: Experiment) -> None:
+    """A folder that holds a run of other settings, or damaged metrics."""
+    refuse_other_than_experiment(place)
+    stored = Experiment.from_json(read_config(place))
+    refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))
+    read_rows(place / "metrics.jsonl")
+
+
+def _place(folder: Path, rival: str, seed: int) -> Path:
+    """A run's folder."""
+    return folder / f"{as_file_name(rival)}-seed{seed}"
+
+
+def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:
+    table = comparison.to_table()
+    (folder / "table.md").write_text(table.to_markdown(), encoding="utf-8")
+    (folder / "table.tex").write_text(table.to_latex(), encoding="utf-8")
+    (folder / "table.csv").write_text(comparison.to_csv(), encoding="utf-8")
+    write_tables(folder, [table])
+    write_command(folder, command)
+    full = experiment.resolved()
+    title = f"{full.dataset}, {full.cohort_size} of {full.num_clients or 'all'} clients a round"
+    try:
+        by_rounds, by_bytes = (
+            curves(comparison.histories, "test_accuracy", against=against, title=own, targets=[comparison.target])
+            for against, own in (("rounds", title), ("megabytes", "by what all clients send and get"))
+        )
+        save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
+    except ModuleNotFoundError as error:
+        print(f"fedlada: no picture: {error}", file=sys.stderr)
+
+
+def _command(methods: list[str], seeds: list[int], flags: dict[str, Any]) -> str:
+    """The comparison as one would type it again."""
+    flags = {**flags, "trust": flags["trust"] or None}  # it has no --no-...
+    given = {name: value for name, value in flags.items() if value is not None}
+    return command_line("compare", {"methods": methods, "seeds": seeds, **given}.items())
+
+
+def _print(comparison: Comparison, folder: Path) -> None:
+    table = comparison.to_table()
+    print_table(table.columns, table.rows, title=table.title)
+    print(*table.notes, sep="\n")
+    print(f"in {folder}: report.html, comparison.png, table.md, table.csv, table.tex and a folder for each run")
+
+
+def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
+    return {
+        "target": comparison.target,
+        "folder": str(folder),
+        "methods": {
+            method: {
+                "rounds_to_target": comparison.rounds_to_target(method),
+                "bytes_to_target": [history.bytes_to(comparison.target) for history in seeds],
+                "speed_up": comparison.speed_up(method),
+                "final_accuracy": comparison.final_accuracies(method),
+                "best_accuracy": comparison.best_accuracies(method),
+                "failures": {str(seed): why for (name, seed), why in comparison.failures.items() if name == method},
+            }
+            for method, seeds in comparison.histories.items()
+        },
+    }

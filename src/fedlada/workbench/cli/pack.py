@@ -1,0 +1,46 @@
+"""`fedlada pack`: runs as one small file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedlada.workbench.campaign.archive import Archive, read_archive
+from fedlada.workbench.campaign.archived_run import ArchivedRun
+from fedlada.workbench.campaign.store import runs_in
+from fedlada.workbench.cli.output import make_folder
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The archive; runs that it has stay in it.")
+@click.option("--made", multiple=True, help="NAME=TEXT: what pages say of new runs, as the date; can be repeated.")
+def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
+    """Keep the runs of reproductions and sweeps in one small file.
+
+    It has the configurations, what was measured in evaluated rounds, and all bytes; no checkpoints. `--merge FILE`
+    makes tables, figures and pages of it. Of a run that the file has already, the one that goes further is kept.
+
+    \b
+    Example:
+      fedlada reproduce F1 --scale smoke --out results
+      fedlada pack results --out archive.json --made date=2026-11-15 --made hardware=laptop
+      fedlada reproduce F1 --scale smoke --merge archive.json --out again
+    """
+    said = dict(_pair(text) for text in made)
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: --out names the archive, as in {out / 'archive.json'}")
+    known = read_archive(out) if out.exists() else Archive()
+    runs = [ArchivedRun.of_folder(run, said) for folder in folders for run in runs_in(folder)]
+    archive = known.with_runs(run for run in runs if any(run.progress))
+    make_folder(out.parent)
+    archive.write(out)
+    print(f"{len(archive.runs)} run(s) in {out}, {out.stat().st_size / 1000:.1f} kB")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise ValueError(f"--made must be written like date=2026-11-15, got {text!r}")
+    return name.strip(), value.strip()

@@ -1,0 +1,110 @@
+"""`fedlada report` and `fedlada watch`."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fedlada.plots.draw import FORMATS, save_chart
+from fedlada.workbench.cli.flags import Words
+from fedlada.workbench.cli.output import make_folder
+from fedlada.workbench.report.curves import all_curves
+from fedlada.workbench.report.page import write_page
+from fedlada.workbench.report.records import RunRecord, read_listings, read_runs
+from fedlada.workbench.report.stored import read_charts, read_command, read_notes, read_tables
+from fedlada.workbench.report.watch import HOST, LiveReport, serve
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="The page; by default report.html in the only folder.")
+@click.option("--title", help="What stands on top of it.")
+@click.option("--plots", type=click.Path(path_type=Path), help="Also draw every curve and figure into this folder.")
+@click.option(
+    "--formats",
+    type=Words(choices=FORMATS),
+    default=",".join(FORMATS),
+    show_default=True,
+    help="What --plots writes, separated by commas.",
+)
+def report(
+    folders: tuple[Path, ...], out: Path | None, title: str | None, plots: Path | None, formats: list[str]
+) -> None:
+    """Make one page of runs, comparisons or reproductions, to look at in a browser.
+
+    A folder is a run's, holds runs at any depth, or lists them, as a reproduction's does. The page needs no
+    network and no other file.
+
+    \b
+    Example:
+      fedlada run --rounds 20 --out runs/first
+      fedlada report runs/first --out report.html
+      fedlada report runs/first --plots pictures --formats png
+    """
+    runs = read_runs(folders)
+    tables = [table for folder in folders for table in read_tables(folder)]
+    charts = [chart for folder in folders for chart in read_charts(folder)]
+    notes = list(dict.fromkeys(note for folder in folders for note in read_notes(folder)))
+    path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
+    known = read_command(folders[0]) if len(folders) == 1 else ""
+    command = known or shlex.join(["fedlada", "report", *map(str, folders), "--out", str(path)])
+    make_folder(path.parent)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: --out names the page, as in {path / 'report.html'}")
+    name = title or title_of(folders, runs)
+    write_page(path, title=name, runs=runs, tables=tables, charts=charts, notes=notes, command=command)
+    print(f"{len(runs)} run(s) in {path}: open it in a browser")
+    if plots is not None:
+        make_folder(plots)
+        figures = {f"figure-{number}": chart for number, chart in enumerate(charts, start=1)}
+        for name, chart in {**figures, **all_curves(runs)}.items():
+            save_chart(chart, plots / name, formats)
+        print(f"pictures ({', '.join(formats)}) in {plots}")
+
+
+def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
+    """A page's title where none was given: a campaign's own, what is compared if short, or the folders."""
+    listings = [listing for folder in folders for listing in read_listings(folder)]
+    if len(listings) == len(folders) == 1:
+        return listings[0].title
+    groups = dict.fromkeys(run.group for run in runs)
+    datasets = {str(run.config.get("dataset", "")) for run in runs}
+    if 1 <= len(groups) <= 4 and len(datasets) == 1 and "" not in datasets:
+        return f"{', '.join(groups)} on {datasets.pop()}"
+    return ", ".join(folder.resolve().name for folder in folders)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free one.")
+def watch(folder: Path, port: int) -> None:
+    """Show the page of a run, or of a folder of runs, while they go on; Ctrl-C ends it.
+
+    It can be seen from this machine alone.
+
+    \b
+    Example, in a second terminal:
+      fedlada watch runs/first
+    """
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}: start the run first, or name the folder that will hold it")
+    server = serve(LiveReport(folder, title_of([folder])), port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        with server:
+            print(f"{folder} is shown at http://{HOST}:{server.server_address[1]}/ until you press Ctrl-C", flush=True)
+            server.serve_forever(poll_interval=0.1)
+    except KeyboardInterrupt:
+        print("fedlada: stopped watching; the runs go on", file=sys.stderr)
+
+
+def _interrupt(*_: object) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it is ending: being asked again changes nothing
+    raise KeyboardInterrupt

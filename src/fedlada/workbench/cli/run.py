@@ -1,0 +1,199 @@
+"""`fedlada run` and `fedlada resume`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from fedlada.engines import processes
+from fedlada.methods.recipes import hyper_parameters
+from fedlada.models.factory import is_built_in
+from fedlada.runs.config import how_made, is_experiment, is_federation, read_config, refuse_other_than_experiment
+from fedlada.training.history import Result
+from fedlada.training.observers import Callback
+from fedlada.training.progress import live_or_plain
+from fedlada.training.resolve import resolve_device
+from fedlada.training.simulation import Observer, Simulation
+from fedlada.workbench.cli.bars import Bars
+from fedlada.workbench.cli.flags import build_experiment, experiment_flags, model_flag, trust_flag
+from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.ending import when_asked_to_end
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.load import stored_experiment
+from fedlada.workbench.words import in_words
+
+quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
+
+
+@click.command()
+@experiment_flags()
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder; a run found there goes on.")
+@quiet_flag
+@json_flag
+def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
+    """Run one method on one data set.
+
+    \b
+    Example:
+      fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/alpha
+    """
+    experiment = build_experiment(flags)
+    folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
+    refuse_other_than_experiment(folder)  # before anything is read or said
+    execute(experiment, folder, quiet=quiet, as_json=as_json)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help="Go on to this round, if it is more than the run was to have."
+)
+@click.option("--data-dir", help="Where the data lie now.")
+@model_flag
+@trust_flag
+@quiet_flag
+@json_flag
+def resume(
+    folder: Path,
+    rounds: int | None,
+    data_dir: str | None,
+    model: str | None,
+    trust: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Go on with a run that was stopped or killed, to exactly the result it would have had.
+
+    \b
+    Example:
+      fedlada run --rounds 20 --out runs/long
+      fedlada resume runs/long --rounds 40
+    """
+    if not is_experiment(stored := read_config(folder)):
+        way = "start it" if is_federation(stored) else "call simulate"
+        raise ValueError(f"{folder} was {how_made(stored)}: {way} with the same arguments and out= again")
+    experiment = stored_experiment(folder, stored, model=model, trust=trust)
+    if rounds is not None:
+        experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
+    if data_dir is not None:
+        experiment = replace(experiment, data_dir=data_dir)
+    execute(experiment, folder, quiet=quiet, as_json=as_json)
+
+
+def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool) -> None:
+    """Run an experiment in its folder, with progress, and say at the end where everything lies."""
+    resolve_device(experiment.device)
+    speaks = processes.is_first()
+    quiet = quiet or not speaks
+    with Bars(quiet=quiet or as_json) as bars:
+        source = experiment.load_data(bars)
+    experiment.build_cohorts(source)  # what does not fit the data is one sentence, and nothing stands before it
+    callbacks: list[Callback] = []
+    if not quiet and not as_json:
+        print(_headline(experiment, folder), file=sys.stderr)
+        callbacks += [EngineLine(), live_or_plain(experiment.method)]
+    try:
+        with graceful_interrupt() as interrupt:
+            result = experiment.run([*callbacks, interrupt], source, out=folder)
+    finally:
+        processes.leave()
+    if not speaks:
+        return
+    summary = _summary(experiment, folder, result)
+    if as_json:
+        print(json.dumps(summary))
+    elif not quiet:
+        _print_summary(summary)
+    if interrupt.pressed:
+        name = experiment.model or ""
+        named = "" if not name or is_built_in(name) else f" --model {shlex.quote(name)}"
+        print(f"fedlada: stopped; go on with: fedlada resume {folder}{named}", file=sys.stderr)
+        raise click.exceptions.Exit(130)
+
+
+class EngineLine(Observer):
+    """Says which engine runs the clients, and why."""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        """Before the first round."""
+        print(f"fedlada: {simulation.engine.why}", file=sys.stderr)
+
+
+class Interrupt(Observer):
+    """The first Ctrl-C ends the run after its round, saved; the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+        if processes.is_first():
+            print("\nfedlada: finishing this round, then saving (press again to stop at once)", file=sys.stderr)
+
+    def on_round(self, simulation: Simulation, row: dict[str, Any]) -> None:
+        """Stop if asked to."""
+        if self.pressed:
+            simulation.pause("stopped from the keyboard")
+
+
+@contextmanager
+def graceful_interrupt() -> Iterator[Interrupt]:
+    """Turns Ctrl-C (and a polite kill, and a closed terminal) into a stop after the round."""
+    interrupt = Interrupt()
+    with when_asked_to_end(interrupt.handle):
+        yield interrupt
+
+
+def _headline(experiment: Experiment, folder: Path) -> str:
+    full = experiment.resolved()
+    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients"
+    usual = hyper_parameters(full.method)
+    own = {name: value for name, value in full.hyper.items() if value != usual[name]}
+    values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
+    rounds = "1 round" if full.rounds == 1 else f"{full.rounds} rounds"
+    task = f"{full.method} on {full.dataset} ({full.model}): {rounds} of {clients}, seed {full.seed}"
+    return f"{task}, in {folder}\nfedlada: {values}; else as in fedlada methods"
+
+
+def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, Any]:
+    history = result.history
+    _, accuracies = history.measured("test_accuracy")
+    summary: dict[str, Any] = {
+        "method": experiment.method,
+        "rounds": len(history),
+        "stopped": result.stopped,
+        "test_accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": history.best(),
+        "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
+        "seconds": sum(row.get("seconds") or 0.0 for row in history),
+        "folder": str(folder),
+    }
+    if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at
+        summary["target"] = experiment.target
+        summary["rounds_to_target"] = history.rounds_to(experiment.target)
+    return summary
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    accuracy = "" if summary["test_accuracy"] is None else f", test accuracy {summary['test_accuracy']:.4f}"
+    best = "" if summary["best_accuracy"] is None else f" (best {summary['best_accuracy']:.4f})"
+    print(f"{summary['method']}: {summary['rounds']} rounds{accuracy}{best}")
+    if "target" in summary:
+        reached = summary["rounds_to_target"]
+        print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")
+    print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
+    print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
+    print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")

@@ -1,0 +1,160 @@
+"""`fedlada methods`, `fedlada data show` and `fedlada data fetch`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from fedlada.data.archives import OFFICIAL
+from fedlada.data.fetch import fetch as fetch_official
+from fedlada.data.sources import DATASETS, USUAL_PLACE
+from fedlada.federation.partition import ByKey, Partition
+from fedlada.methods.recipes import RECIPES, hyper_parameters
+from fedlada.workbench.cli.bars import Bars
+from fedlada.workbench.cli.flags import NearestChoice, build_experiment, experiment_flags
+from fedlada.workbench.cli.output import print_table
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.presets import ADVICE
+from fedlada.workbench.words import in_words
+
+DIVISION = (
+    "data_dir",
+    "image_size",
+    "validation",
+    "num_clients",
+    "partition",
+    "concentration",
+    "refill",
+    "classes_per_client",
+    "size_spread",
+    "seed",
+)
+"""What decides which samples a client has."""
+
+
+@click.command()
+@click.option(
+    "--dataset", type=NearestChoice(tuple(DATASETS)), help="The rates and hyper-parameters of a run on this data set."
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def methods(dataset: str | None, as_json: bool) -> None:
+    """List the methods: their parts, hyper-parameters and how many vectors travel.
+
+    \b
+    Example:
+      fedlada methods
+      fedlada methods --dataset cifar100
+    """
+    rows = []
+    for name, recipe in RECIPES.items():
+        method = recipe()
+        down, up = method.num_vectors()
+        rows.append(
+            {
+                "method": name,
+                "local": [type(part).__name__ for part in method.local],
+                "server": type(method.server).__name__,
+                "down": down,
+                "up": up,
+                **_values_on(dataset, name),
+                "summary": (recipe.__doc__ or "").splitlines()[0],
+            }
+        )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    columns = ["method", "local", "server", "down", "up", *_values_on(dataset, "fedlada")]
+    print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
+    print("down, up: vectors of the model's size that travel for each client and round")
+    if dataset is None:
+        print("values: the recipes' defaults; --dataset npz: what is used for your own data")
+    elif dataset in ADVICE:
+        print(f"measured with these values: {ADVICE[dataset]}")
+
+
+@click.command()
+@click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
+@click.option("--data-dir", type=click.Path(path_type=Path), default=USUAL_PLACE, show_default=True, help="Where to.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def fetch(name: str, data_dir: Path, quiet: bool) -> None:
+    """Download a data set's official archive, check it and unpack it.
+
+    A download that broke off goes on where it stopped; an archive that lies in the folder already is taken as it is.
+
+    \b
+    Example:
+      fedlada data fetch cifar10
+      fedlada run --dataset cifar10
+    """
+    with Bars(quiet=quiet) as bars:
+        place = fetch_official(name, data_dir, progress=bars)
+    where = "" if data_dir == USUAL_PLACE else f" --data-dir {data_dir}"
+    print(f"{name} lies in {place}: use it with --dataset {name}{where}")
+
+
+@click.command()
+@click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
+@experiment_flags(only=(*DIVISION, "config"))
+@click.option("--out", type=click.Path(path_type=Path), help="Also draw the partition into this picture.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> None:
+    """Show a data set and how it is divided among clients.
+
+    \b
+    Example:
+      fedlada data show digits --num-clients 30 --concentration 0.3
+    """
+    # None is built here, so that a stored one need not be trusted.
+    experiment = build_experiment(flags, dataset=name, model="mlp")
+    with Bars(quiet=as_json) as bars:
+        source = experiment.load_data(bars)
+    labels = source.labels("train")
+    partition = experiment.build_partition(source)
+    clients = partition.assign(labels, experiment.seed)
+    sizes = np.array([len(own) for own in clients])
+    num_classes = np.array([len(np.unique(labels[own])) for own in clients])
+    facts = {
+        "dataset": experiment.dataset,
+        "train samples": len(labels),
+        "test samples": len(source.labels("test")),
+        "input shape": "x".join(str(size) for size in source.input_shape),
+        "classes": source.num_classes,
+        "clients": len(clients),
+        "samples per client": f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}",
+        "classes per client": f"{num_classes.min()} to {num_classes.max()}, median {np.median(num_classes):g}",
+        "samples used": f"{len(np.unique(np.concatenate(clients)))} of {len(labels)}",
+    }
+    if as_json:
+        print(json.dumps({**facts, "sizes": sizes.tolist()}))
+    else:
+        print_table(["", "value"], [[key, str(value)] for key, value in facts.items()])
+    if out is not None:
+        from fedlada.plots.draw import plot_partition
+
+        plot_partition(clients, labels, title=f"{experiment.dataset}: {_name(partition)}").savefig(out)
+        if not as_json:
+            print(f"the partition is drawn in {out}")
+
+
+def _name(partition: Partition) -> str:
+    return "one client for each key" if isinstance(partition, ByKey) else str(partition)
+
+
+def _values_on(dataset: str | None, method: str) -> dict[str, Any]:
+    """A method's hyper-parameters, and on a data set what suits that."""
+    if dataset is None:
+        return {"hyper-parameters": hyper_parameters(method)}
+    full = Experiment(dataset=dataset, method=method).resolved()
+    return {"lr": full.lr, "lr_decay": full.lr_decay, "hyper-parameters": full.hyper}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return in_words(value)
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
+    return str(value)

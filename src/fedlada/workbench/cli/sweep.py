@@ -1,0 +1,259 @@
+"""`fedlada sweep`: a grid over any flag, judged on held-out training data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedlada.federation.randomness import bits, permutation
+from fedlada.methods.validation import count
+from fedlada.workbench.campaign.run import Budget, carry_out
+from fedlada.workbench.campaign.store import RunStore
+from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
+from fedlada.workbench.campaign.write import announce, write_folder
+from fedlada.workbench.cli.campaign import (
+    campaign_flags,
+    print_tables,
+    read_data,
+    say_and_end,
+    still_open,
+    take_over,
+    work_of,
+)
+from fedlada.workbench.cli.flags import (
+    OFF,
+    NearestChoice,
+    Words,
+    build_experiment,
+    experiment_flags,
+    flags_of,
+    value_type,
+)
+from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.command import command_line, run_command
+from fedlada.workbench.report.landscape import RIVALS, landscape
+from fedlada.workbench.report.table import Table
+from fedlada.workbench.words import shown
+
+HOME = Path("runs") / "sweep"
+DEFAULT_VALIDATION = 0.1
+TITLE = "Sweep"
+
+
+@click.command(name="sweep")
+@click.option("--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: any flag; can be repeated.")
+@click.option("--seeds", type=Words(int), default="0", show_default=True, help="Seeds, separated by commas.")
+@experiment_flags(without=("seed", "target", "stop_at_target"))
+@click.option("--select", default=METRICS[0], show_default=True, help=f"What is best: {', '.join(METRICS)}.")
+@click.option(
+    "--by", type=NearestChoice(SUMMARIES), default="last", show_default=True, help="Which of its values in a run."
+)
+@click.option(
+    "--halving",
+    type=click.IntRange(min=2),
+    help="Successive halving: 3 lets the best third go on to thrice the rounds.",
+)
+@click.option("--each-alone", is_flag=True, help="Vary one name at a time; the others stay as the other flags say.")
+@click.option("--sample", type=click.IntRange(min=1), help="So many of the combinations, drawn at random once for all.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
+@campaign_flags
+def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
+    """Try every combination of values and sort them by how well they do on held-out training data.
+
+    A tenth of the training data is held out (--validation), and nothing is chosen by the test set: with held-out data
+    it is not even evaluated. A hyper-parameter applies to those methods that have it.
+
+    \b
+    Example:
+      fedlada sweep --set alpha=0.05,0.1,0.3 --set lr=0.003,0.01 --rounds 9 --halving 3 --out runs/swept
+    """
+    budget = Budget(flags["budget"])
+    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
+    if work.shard.of > 1 and flags["halving"]:
+        raise ValueError("--halving needs the results of all runs: leave --shard out")
+    if flags["validation"] is None and flags["config"] is None:
+        flags["validation"] = DEFAULT_VALIDATION
+    candidates = candidates_of(axes_of(grid), seeds, flags)
+    first = candidates[0].experiments[0]
+    selection = Selection(flags["select"], flags["by"])
+    if selection.metric.startswith("validation_") and not all(one.experiments[0].validation for one in candidates):
+        raise ValueError(f"{selection.metric} needs held-out data: give --validation a share above 0")
+    count("eval_every", first.eval_every)
+    every = first.eval_every
+    if selection.metric.startswith("full_train_"):
+        if first.eval_train_every is None or first.eval_train_every > first.rounds:
+            raise ValueError(
+                f"{selection.metric} is measured with --eval-train-every, at most the {first.rounds} rounds"
+            )
+        every = first.eval_train_every
+    steps = rungs(len(candidates), first.rounds, flags["halving"], every)
+    everything = [request for one in candidates for request in one.requests(first.rounds)]
+    read_data(everything, quiet=quiet)
+    folder = out or new_folder("sweep")
+    # Without --out every sweep has a new folder, but the same command must find its runs again.
+    store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
+    take_over(store, folder, everything, work, flags["merge"])
+    if not quiet:
+        plan = f" in {len(steps)} rungs up to round {', '.join(str(step.rounds) for step in steps)}"
+        print(
+            f"{len(candidates)} configurations, {len(seeds)} seed(s){plan if len(steps) > 1 else ''}; runs are kept in "
+            f"{store.folder}",
+            file=sys.stderr,
+        )
+    announce(folder, TITLE, [store.outcome(request) for request in everything])
+    # A rung goes on from the states of the one before: where there are several they are discarded at the end alone.
+    rung_work = replace(work, discard=work.discard and len(steps) == 1)
+    scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
+    outcomes = [outcome for one in scored for outcome in one.outcomes]
+    if work.discard and all(outcome.is_settled for outcome in outcomes):  # else the rungs to come need them
+        for outcome in outcomes:
+            store.discard_states(outcome.request)
+    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags)
+
+
+def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
+    """The values of each swept name."""
+    axes: dict[str, list[Any]] = {}
+    for text in grid:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not values.strip():
+            raise ValueError(f"--set must be written like alpha=0.05,0.1, got {text!r}")
+        if name in ("seed", "target", "stop_at_target", "rounds", "eval_every"):
+            way = "seeds have a flag of their own, --seeds" if name == "seed" else "every run has the same"
+            raise ValueError(f"--set cannot vary {name!r}: {way}")
+        if name in axes:
+            raise ValueError(f"--set names {name!r} twice: give all its values at once")
+        kind = value_type(name)
+        words = [word.strip() for word in values.split(",") if word.strip()]
+        try:
+            axes[name] = list(dict.fromkeys(kind.convert(word, None, None) for word in words))
+        except click.BadParameter as error:
+            raise ValueError(f"--set {name}: {error.message.rstrip('.')}") from None
+    return axes
+
+
+def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, Any]) -> list[Candidate]:
+    """Every combination; those that make the same experiment (a method lacks what differs) count once."""
+    given = {name: value for name, value in flags.items() if name not in NOT_OF_EXPERIMENTS}
+    stored = {} if given["config"] is None else {"method": Experiment.read(given["config"]).method}
+    usual = given["method"] or stored.get("method", Experiment.method)
+    methods = axes.get("method", [usual])
+    alone = flags["each_alone"]
+    if alone and "method" in axes:
+        raise ValueError("--each-alone is about the settings of one method: leave method out of --set")
+    if alone and flags["sample"] is not None:
+        raise ValueError(
+            "--sample draws from combinations, and with --each-alone there are none: leave one of them out"
+        )
+    found: dict[str, Candidate] = {}
+    for values in _each_alone(axes) if alone else _every_combination(axes):
+        method = values.get("method", usual)
+        beside = {name: value for name, value in given.items() if RIVALS.get(name) not in values}
+        own = flags_of(method, methods, {**beside, **values, "method": method})
+        experiments = tuple(build_experiment(own, seed=seed) for seed in seeds)
+        kept = {name: value for name, value in values.items() if name in own}
+        candidate = Candidate({name: _value_of(experiments[0], name) for name in axes} if alone else kept, experiments)
+        found.setdefault(json.dumps(experiments[0].to_json(), sort_keys=True), candidate)
+    everything = list(found.values())
+    if flags["sample"] is None:
+        return everything
+    # In the order of the grid, whatever the draw, so that a table reads well before it is sorted.
+    drawn = permutation(bits(0, "sweep"), len(everything))[: flags["sample"]]
+    return [everything[number] for number in sorted(drawn.tolist())]
+
+
+def _every_combination(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _each_alone(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Nothing but what the other flags say, then every value by itself."""
+    return [{}, *({name: value} for name, values in axes.items() for value in values)]
+
+
+def _value_of(experiment: Experiment, name: str) -> Any:
+    """What an experiment has there, as one would type it."""
+    full = experiment.resolved()
+    if full.local_steps is not None and name == "local_epochs":
+        return OFF
+    value = full.hyper[name] if name in full.hyper else getattr(full, name)
+    return OFF if value is None else value
+
+
+NOT_OF_EXPERIMENTS = {
+    *("select", "by", "halving", "jobs", "budget", "shard", "merge", "cache", "discard_checkpoints", "quiet"),
+    *("only_show", "as_json", "each_alone", "sample"),
+}
+
+
+def _report(
+    scored: list[Scored], selection: Selection, folder: Path, first: Candidate, command: str, flags: dict[str, Any]
+) -> None:
+    outcomes = [outcome for one in scored for outcome in one.outcomes]
+    work = work_of(flags, Budget(None))
+    table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
+    best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
+    winner = "" if best is None else _run_best(best)
+    notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
+    charts = landscape(scored, selection, first.values if flags["each_alone"] else None)
+    problem = write_folder(
+        folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
+    )
+    if problem:
+        print(f"fedlada: {problem}", file=sys.stderr)
+    if flags["as_json"]:
+        result = None if best is None else {"values": dict(best.candidate.values), "score": best.score.mean}
+        print(json.dumps({"folder": str(folder), "best": result, "command": winner, "table": table.to_json()}))
+    elif not flags["quiet"]:
+        print_tables([table])
+        if winner:
+            print(f"the best on all the training data: {winner}")
+        print(f"in {folder}: report.html, table.md, table.csv, table.tex, tables.json and the pictures")
+    say_and_end(outcomes, problems)
+
+
+def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Table:
+    names = list(dict.fromkeys(name for one in scored for name in one.candidate.values))
+    digits = 4
+    rows = tuple(
+        (
+            str(place),
+            *(shown(one.candidate.values[name]) if name in one.candidate.values else "-" for name in names),
+            one.score.text(digits, without="-"),
+            str(one.rounds),
+        )
+        for place, one in enumerate(scored, start=1)
+    )
+    is_held_out = selection.metric.startswith("validation_")
+    held = f" on {100 * first.validation:g} % of the training data, held out" if is_held_out else ""
+    # Without held-out data a run evaluates the test set, though nothing is chosen by it.
+    histories = [outcome.history for one in scored for outcome in one.outcomes]
+    is_tested = any(name.startswith("test_") for history in histories for row in history for name in row)
+    test = "was evaluated, but nothing was chosen by it" if is_tested else "was not looked at"
+    way = f"the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}"
+    note = f"Sorted by {way}; the test set {test}."
+    return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
+
+
+def _run_best(best: Scored) -> str:
+    """The command that trains the winner on all the training data and looks at the test set."""
+    experiment = best.candidate.experiments[0]
+    config = {**experiment.to_json(), "validation": 0.0}
+    return run_command(config, best.outcomes[0].folder)
+
+
+def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
+    """What makes this folder again, on one machine and to its end."""
+    left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
+    given = [("set", one) for one in grid] + [("seeds", seeds)]
+    flags = {**flags, **{name: flags[name] or None for name in ("each_alone", "trust")}}  # they have no --no-...
+    given += [(name, value) for name, value in flags.items() if value is not None and name not in left_out]
+    return command_line("sweep", [*given, *([("out", out)] if out else [])])

@@ -1,0 +1,304 @@
+"""A run described by plain values: what the command line takes, a run's folder stores and anyone can repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fedlada.api import simulate
+from fedlada.data.image_folder import Progress
+from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
+from fedlada.engines.choice import ENGINES
+from fedlada.engines.stacked.precision import PRECISIONS
+from fedlada.engines.threads import check_threads
+from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
+from fedlada.federation.partition import IID, ByKey, Dirichlet, Partition, Pathological
+from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
+from fedlada.messages.spec import in_full
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.recipes import RECIPES, hyper_parameters, restored_hyper_parameters, stored_hyper_parameters
+from fedlada.methods.validation import count, field_types, nearest, one_of, probability
+from fedlada.models.factory import check_model_name, model_factory
+from fedlada.training.history import Result
+from fedlada.training.observers import Callback
+from fedlada.training.resolve import resolve_messages
+from fedlada.workbench.presets import PLAIN, preset
+
+if TYPE_CHECKING:
+    from fedlada.runs.folder import RunFolder
+
+CONFIG_FORMAT = 1
+"""Raised when a stored configuration can no longer be read by an older version."""
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def _flag(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
+    return field(default=default, metadata={"help": help, "choices": tuple(choices)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
+
+    method: str = _flag("fedlada", "the method", tuple(RECIPES))
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    """The method's hyper-parameters; those left out are the preset's or the recipe's."""
+    dataset: str = _flag("digits", "the data set", tuple(DATASETS))
+    data_dir: str | None = _flag(None, "where the data lie, for npz the file; published ones are looked for in data")
+    augment: str | None = _flag(
+        None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
+    )
+    image_size: int | None = _flag(None, "folder: scale and cut the images to so many pixels")
+    validation: float = _flag(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
+    model: str | None = _flag(None, "a model's name, or package.module:factory for your own")
+    num_clients: int | None = _flag(None, "m: clients in all")
+    cohort_size: int | None = _flag(None, "S: clients per round")
+    cohorts: str = _flag("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
+    partition: str | None = _flag(
+        None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "natural")
+    )
+    concentration: float | None = _flag(None, "Dirichlet: the lower, the more clients differ")
+    refill: bool = _flag(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
+    classes_per_client: int = _flag(2, "pathological: classes each client has")
+    size_spread: float = _flag(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
+    batch_size: int | None = _flag(None, "samples per local step")
+    local_epochs: int | None = _flag(None, "passes over a client's data per round")
+    local_steps: int | None = _flag(None, "local steps per round, instead of epochs")
+    lr: float | None = _flag(None, "eta_l: the clients' learning rate")
+    lr_decay: float | None = _flag(None, "factor on the learning rate after each round")
+    warmup: int = _flag(0, "rounds in which the learning rate rises in equal steps to its full size")
+    debias: bool = _flag(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
+    weights: str = _flag("uniform", "how clients count in the mean", ("uniform", "examples"))
+    dropout: float = _flag(0.0, "probability that a client's answer is lost")
+    stragglers: float = _flag(0.0, "probability that a client does only part of its work")
+    rounds: int = _flag(100, "T: rounds to run")
+    eval_every: int = _flag(1, "evaluate after so many rounds, and after the last")
+    eval_train_every: int | None = _flag(None, "also evaluate on all that the clients hold, after so many rounds")
+    target: float | None = _flag(None, "accuracy to reach, for the summary")
+    stop_at_target: bool = _flag(False, "end the run when the target is reached")
+    seed: int = _flag(0, "fixes everything that is random")
+    device: str = _flag("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
+    threads: int = _flag(1, "CPU threads of the run; their number decides the last bits, so the machine never does")
+    engine: str = _flag("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
+    precision: str = _flag("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
+    ordered: bool = _flag(
+        False, "several processes: add uploads in the clients' order, equal to one process to the bit"
+    )
+    messages: str = _flag("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
+    dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
+    checkpoint_every: int = _flag(10, "rounds between checkpoints")
+    checkpoint_minutes: float | None = _flag(None, "also save when so many minutes have passed")
+    keep: int = _flag(2, "how many checkpoints to keep")
+    tensorboard: bool = _flag(False, "write TensorBoard events into the run's folder")
+
+    def __post_init__(self) -> None:
+        field_types(self)
+        for one in fields(self):
+            if one.metadata.get("choices") and getattr(self, one.name) is not None:
+                one_of(one.name, getattr(self, one.name), one.metadata["choices"])
+        known = hyper_parameters(self.method)
+        if unknown := sorted(set(self.hyper) - set(known)):
+            raise ValueError(f"{self.method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
+        count("rounds", self.rounds)
+        count("warmup", self.warmup, least=0)
+        check_threads(self.threads)
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must be in [0, 1), got {self.validation}")
+        if self.num_clients is not None:
+            count("num_clients", self.num_clients)
+        full = self.resolved()
+        assert full.cohort_size is not None
+        count("cohort_size", full.cohort_size)
+        if full.num_clients is not None and full.cohort_size > full.num_clients:
+            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {full.num_clients} clients")
+        if full.partition == "natural" and self.num_clients is not None:
+            raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
+        if self.target is not None:
+            probability("target", self.target)
+        if self.stop_at_target and self.target is None:
+            raise ValueError("stop_at_target needs a target")
+        if full.partition in ("pathological", "natural") and self.size_spread != 0:
+            raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
+        resolve_messages(self.messages, self.build_method())
+        self.build_schedule()
+        if full.partition != "natural":
+            full.build_partition(None)
+        if self.model is not None:
+            check_model_name(self.model)
+
+    def resolved(self) -> Experiment:
+        """The same run with nothing left to a default."""
+        suited = preset(self.dataset, self.method)
+        if self.partition == "natural":  # how many there are, the data says
+            suited["num_clients"] = None
+        elif self.partition is not None and suited["num_clients"] is None:
+            suited["num_clients"] = PLAIN["num_clients"]
+        if (num_clients := self.num_clients or suited["num_clients"]) is not None:
+            suited["cohort_size"] = min(suited["cohort_size"], num_clients)
+        hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
+        missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
+        changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
+        return self if all(getattr(self, name) == one for name, one in changed.items()) else replace(self, **changed)
+
+    def build_method(self) -> FederatedMethod:
+        """The method with its hyper-parameters."""
+        return RECIPES[self.method](**{**preset(self.dataset, self.method)["hyper"], **self.hyper})
+
+    def build_schedule(self) -> Schedule:
+        """The clients' learning rate in each round."""
+        full = self.resolved()
+        assert full.lr is not None
+        assert full.lr_decay is not None
+        plain = as_schedule(full.lr, full.lr_decay)
+        rising = WarmUp(plain, self.warmup) if self.warmup != 0 else plain
+        if self.debias and "alpha" not in full.hyper:
+            raise ValueError(f"debias is for methods with an alpha, which {self.method} has not")
+        return Debiased(rising, full.hyper["alpha"]) if self.debias else rising
+
+    def build_partition(self, source: Source | None) -> Partition:
+        """The rule that divides the samples of that data."""
+        full = self.resolved()
+        if full.partition == "natural":
+            if source is None or source.client is None:
+                raise ValueError(f"{self.dataset} does not say which client a sample belongs to: choose a --partition")
+            return ByKey(keys=source.client.tolist())
+        sizes: Any = {"num_clients": full.num_clients, "size_spread": self.size_spread}
+        if full.partition == "iid":
+            return IID(**sizes)
+        if full.partition == "pathological":
+            return Pathological(num_clients=sizes["num_clients"], classes_per_client=self.classes_per_client)
+        assert full.concentration is not None
+        return Dirichlet(concentration=full.concentration, refill=self.refill, **sizes)
+
+    def build_cohorts(self, source: Source) -> Cohorts:
+        """The way cohorts are drawn."""
+        full = self.resolved()
+        assert full.cohort_size is not None
+        partition = full.build_partition(source)
+        num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
+        assert num_clients is not None
+        if full.cohort_size > num_clients:
+            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {num_clients} clients")
+        return FixedSize(full.cohort_size) if self.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
+
+    def load_data(self, progress: Progress | None = None) -> Source:
+        """The data set."""
+        augment = self.resolved().augment
+        assert augment is not None
+        source = load_dataset(
+            self.dataset, self.data_dir, augment=augment, image_size=self.image_size, progress=progress
+        )
+        return source.holding_out(self.validation) if self.validation else source
+
+    def build_model(self, source: Source) -> Callable[[], nn.Module]:
+        """A function that makes the model for this data."""
+        name = self.resolved().model
+        assert name is not None
+        factory = model_factory(name)
+        if ":" in name:
+            return factory
+        return partial(factory, source.num_classes, input_shape=source.input_shape)
+
+    def run(
+        self, callbacks: Sequence[Callback] = (), source: Source | None = None, out: str | Path | None = None
+    ) -> Result:
+        """Run it; `out` is the run's folder, where a run that is found goes on."""
+        full = self.resolved()
+        source = source or full.load_data()
+        assert full.batch_size is not None
+        return simulate(
+            full.build_model(source),
+            source.train,
+            # Who tunes on a validation split must not see the test set at all.
+            test=None if full.validation else source.test,
+            validation=source.validation,
+            method=full.build_method(),
+            partition=full.build_partition(source),
+            rounds=full.rounds,
+            cohorts=full.build_cohorts(source),
+            batch_size=full.batch_size,
+            local_epochs=full.local_epochs if full.local_steps is None else None,
+            local_steps=full.local_steps,
+            lr=full.build_schedule(),
+            weights=full.weights,
+            unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
+            eval_every=full.eval_every,
+            eval_train_every=full.eval_train_every,
+            stop_at_accuracy=full.target if full.stop_at_target else None,
+            callbacks=[*callbacks, *self._trackers(out)],
+            out=None if out is None else self.folder(out),
+            engine=full.engine,
+            precision=full.precision,
+            ordered=full.ordered,
+            messages=full.messages,
+            seed=full.seed,
+            device=full.device,
+            threads=full.threads,
+            dtype=DTYPES[full.dtype],
+        )
+
+    def folder(self, path: str | Path) -> RunFolder:
+        """The folder of this run."""
+        from fedlada.runs.folder import RunFolder
+
+        return RunFolder(
+            path,
+            self.to_json(),
+            checkpoint_every=self.checkpoint_every,
+            checkpoint_minutes=self.checkpoint_minutes,
+            keep=self.keep,
+            upgrade=lambda stored: json.loads(json.dumps(Experiment.from_json(stored).to_json())),
+        )
+
+    def _trackers(self, out: str | Path | None) -> list[Callback]:
+        if not self.tensorboard or out is None:
+            return []
+        from fedlada.training.trackers import TensorBoard
+
+        return [TensorBoard(Path(out) / "events")]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything needed to run it again, as plain values; a few are left out at the recipe's default."""
+        from fedlada import __version__
+
+        full = asdict(self.resolved())
+        full["hyper"] = stored_hyper_parameters(self.method, full["hyper"])
+        return {"format": CONFIG_FORMAT, "fedlada": __version__, **full}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
+        """The stored run, with some fields changed."""
+        stored = dict(values)
+        if "hyper" in stored:  # what a stored run does not name has its default, whatever suits the data set now
+            stored["hyper"] = restored_hyper_parameters(stored.get("method"), stored["hyper"])
+        version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
+        if not isinstance(written, int) or written > CONFIG_FORMAT:
+            raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")
+        known = [one.name for one in fields(cls)]
+        if unknown := sorted(set(stored) - set(known)):
+            raise ValueError(f"the configuration has an unknown field {unknown[0]!r}{nearest(unknown[0], known)}")
+        return cls(**{**stored, **changes})
+
+    @classmethod
+    def read(cls, path: Path) -> Experiment:
+        """The run stored in a `config.json`."""
+        try:
+            values = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise ValueError(f"there is no configuration {path}") from None
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the configuration {path} cannot be read: {error}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"the configuration {path} is not a JSON object")
+        try:
+            return cls.from_json(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None

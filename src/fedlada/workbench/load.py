@@ -1,0 +1,105 @@
+"""A stored run, opened again."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+from fedlada.models.factory import trusted_factory
+from fedlada.models.flat import model_with
+from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
+from fedlada.runs.config import how_made, is_experiment, read_config
+from fedlada.runs.folder import export
+from fedlada.runs.metrics import read_rows
+from fedlada.training.history import History
+from fedlada.training.resolve import Model, resolve_model
+from fedlada.workbench.experiment import Experiment
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """A run's folder: its configuration, its history, and its model as far as it was trained."""
+
+    path: Path
+    config: dict[str, Any]
+    history: History
+    model: nn.Module
+    """The final model, or that of the newest whole checkpoint where the run has not ended."""
+    round: int
+    """After how many rounds the model was this."""
+    trust: bool = False
+    """Whether a model that is not built in may be imported because the folder names it."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """The configuration as an experiment that can be run again (for runs of the command line)."""
+        return stored_experiment(self.path, self.config, trust=self.trust)
+
+    def best_model(self) -> nn.Module:
+        """The model of the round with the highest test accuracy."""
+        return self.best()[0]
+
+    def best(self) -> tuple[nn.Module, int]:
+        """The model of the round with the highest test accuracy, and that round."""
+        path = self.path / "checkpoints" / "best.safetensors"
+        if not path.exists():
+            raise ValueError(f"{self.path} has no best model: the run was never evaluated on test data")
+        try:
+            with safe_open(path, "pt") as file:
+                return model_with(self.model, file.get_tensor("params")), int(file.metadata()["round"])
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
+
+    def export(self, path: str | Path) -> None:
+        """Write the model's `state_dict` as a safetensors file."""
+        export(self.model, Path(path))
+
+
+def load_run(path: str | Path, model: Model | None = None, *, trust: bool = False) -> StoredRun:
+    """Open a run's folder; a `model` that is not built in is given, or imported where the folder is trusted."""
+    folder = Path(path)
+    config = read_config(folder)
+    if model is None:
+        experiment = stored_experiment(folder, config, trust=trust)
+        model = experiment.build_model(replace(experiment, augment="none").load_data())
+    # As the run made it: what is frozen is in no checkpoint.
+    made = resolve_model(model, config.get("seed", 0), None)
+    network = copy.deepcopy(made) if made is model else made
+    history = History(read_rows(folder / "metrics.jsonl"))
+    return StoredRun(folder, config, history, *_trained(folder, network, len(history)), trust)
+
+
+def stored_experiment(
+    folder: Path, config: dict[str, Any], *, model: str | None = None, trust: bool = False
+) -> Experiment:
+    """The experiment of a run's configuration, if its model is built in, `model` names it too, or it is trusted."""
+    if not is_experiment(config):
+        raise ValueError(f"{folder} was {how_made(config)}: give load_run the model that it trained")
+    experiment = Experiment.read(folder / "config.json")
+    trusted_factory(experiment.resolved().model or "", folder, named=model, trust=trust)
+    return experiment
+
+
+def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Module, int]:
+    """The model as far as it was trained, and after how many rounds."""
+    final = folder / "model.safetensors"
+    if final.exists():
+        try:
+            network.load_state_dict(load_file(final))
+        except (RuntimeError, SafetensorError) as error:
+            # The first line of torch's own says only that something is wrong.
+            raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[-1].strip()}") from None
+        return network, num_rounds
+    checkpoints = Checkpoints(folder / "checkpoints")
+    for round in checkpoints.rounds():
+        try:
+            return model_with(network, checkpoints.load_params(round)), round
+        except DamagedCheckpoint:
+            continue
+    raise ValueError(f"{folder} has no whole checkpoint yet: resume the run first")

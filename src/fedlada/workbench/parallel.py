@@ -1,0 +1,283 @@
+"""Several runs at a time, each in a process of its own and in its own folder, with one progress display."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedlada.data.sources import Source
+from fedlada.runs.files import write_json
+from fedlada.runs.folder import discard_states
+from fedlada.training.history import Row
+from fedlada.training.observers import describe
+from fedlada.training.simulation import Observer, Simulation, TrainingDiverged
+from fedlada.workbench.campaign.goal import Goal
+from fedlada.workbench.ending import SIGNALS, when_asked_to_end
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.progress import Course, Display, display_for
+from fedlada.workbench.words import asked_of_a_full_gpu
+
+DIVERGED_FILE = "diverged.json"
+"""In the folder of a run that diverged: after which round, and what was said. It would do so again."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: what to call it, its configuration, its folder, and how far it is needed (by default to its end)."""
+
+    label: str
+    config: dict[str, Any]
+    folder: Path
+    goals: tuple[Goal, ...] = ()
+    discards: bool = False
+    """Whether its checkpoints and its model go as soon as it has all that is needed: they can fill a disk."""
+
+    @property
+    def num_rounds(self) -> int:
+        """How far it goes at most."""
+        return max((goal.rounds for goal in self.goals), default=int(self.config["rounds"]))
+
+    @property
+    def cost(self) -> float:
+        """What a round costs beside one of another job, roughly: client work in epochs or steps."""
+        return float(self.config["cohort_size"] * (self.config["local_steps"] or self.config["local_epochs"]))
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    num_processes: int | None = None,
+    quiet: bool = False,
+    deadline: float | None = None,
+    go_on: str = "",
+) -> list[str]:
+    """Run all; returns for each the sentence why it failed, or nothing. Ctrl-C saves every run and ends.
+
+    At the deadline (of `time.time()`) every run is saved too. `go_on` is what to say to whoever interrupts.
+    """
+    on_gpu = torch.cuda.is_available() and any(job.config["device"] != "cpu" for job in jobs)
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max((job.config["threads"] for job in jobs), default=1)  # each run sets its own again
+    workers = min(len(jobs), num_processes or (1 if on_gpu else max(1, num_cores // threads)))
+    if on_gpu:
+        threads = max(1, num_cores // workers)
+    display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
+    way = go_on or f"the same command with --out {jobs[0].folder.parent} goes on"
+    try:
+        if workers == 1:  # a second process would do nothing but start
+            return _run_here(jobs, display, deadline, way)
+        return _run_in_processes(jobs, display, deadline, workers, threads, way)
+    finally:
+        display.close()
+
+
+def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, way: str) -> list[str]:
+    channel = _Channel(_Direct(display), threading.Event(), deadline)
+
+    def interrupt(*_: object) -> None:
+        if channel.stop.is_set():
+            raise KeyboardInterrupt
+        channel.stop.set()
+        print(f"\nfedlada: saving the run; {way}", file=sys.stderr)
+
+    with when_asked_to_end(interrupt):
+        failures = [_work(number, job, channel) for number, job in enumerate(jobs)]
+    if channel.stop.is_set():
+        raise KeyboardInterrupt
+    return failures
+
+
+def _run_in_processes(
+    jobs: Sequence[Job], display: Display, deadline: float | None, workers: int, threads: int, way: str
+) -> list[str]:
+    context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and hang
+    news: Any = context.Queue()
+    stop = context.Event()
+    with (
+        _environment("OMP_NUM_THREADS", str(threads)),
+        ProcessPoolExecutor(
+            workers,
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(_Channel(news, stop, deadline),),
+        ) as pool,
+        when_asked_to_end(signal.default_int_handler),
+    ):
+        # Inherited by the workers: only the parent decides. A kill is meant for the one that it is sent to.
+        with when_asked_to_end(signal.SIG_IGN, [number for number in SIGNALS if number != signal.SIGTERM]):
+            futures = [pool.submit(_work_for_parent, number, job) for number, job in enumerate(jobs)]
+        try:
+            _watch(futures, news, display)
+        except KeyboardInterrupt:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            print(f"\nfedlada: saving every run; {way}", file=sys.stderr)
+            raise
+    return [_failure(future) for future in futures]
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for the processes started meanwhile: OpenMP reads its own before any code of ours runs there."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _failure(future: Future[str]) -> str:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return "its process was killed; the same command goes on from the last checkpoint"
+
+
+def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
+    """Show what the workers say until all are done."""
+    while not all(future.done() for future in futures):
+        try:
+            display.update(*news.get(timeout=0.2))
+        except queue.Empty:
+            continue
+    while True:
+        try:
+            display.update(*news.get_nowait())
+        except queue.Empty:
+            return
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """What a worker knows of its parent: where to send news, when to stop."""
+
+    news: Any
+    stop: Any
+    deadline: float | None
+
+    def is_late(self, seconds: float = 0.0) -> bool:
+        """Whether the time would be over after so many more seconds."""
+        return self.deadline is not None and time.time() + seconds >= self.deadline
+
+
+@dataclass(frozen=True)
+class _Direct:
+    """News of a run in this process: shown at once."""
+
+    display: Display
+
+    def put(self, news: tuple[int, int, str, bool]) -> None:
+        self.display.update(*news)
+
+
+_channel: _Channel | None = None
+
+
+def _start_worker(channel: _Channel) -> None:
+    global _channel
+    _channel = channel
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """A worker whose parent was killed must not hold its folder: what it has done is on disk."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _work_for_parent(number: int, job: Job) -> str:
+    assert _channel is not None
+    failure = _work(number, job, _channel)
+    gc.collect()
+    torch.cuda.empty_cache()  # what torch would keep for its own next run, the other processes on this GPU need
+    return failure
+
+
+def _work(number: int, job: Job, channel: _Channel) -> str:
+    """One run: returns an empty string, or why it failed."""
+    if channel.is_late() or channel.stop.is_set():
+        return ""
+    try:
+        experiment = Experiment.from_json(job.config)
+        source = _source(*(getattr(experiment.resolved(), name) for name in DATA_FIELDS))
+        reporter = _Reporter(number, job.goals, channel)
+        experiment.run([reporter], source, out=job.folder)
+        if job.discards and reporter.has_enough:
+            discard_states(job.folder)
+    except TrainingDiverged as error:
+        if job.goals and error.result is not None:  # whoever needs this run must know without running it again
+            write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
+            if job.discards:
+                discard_states(job.folder)
+        return str(error)
+    except torch.OutOfMemoryError as error:
+        asked = asked_of_a_full_gpu(error)
+        return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command goes on from the last checkpoint"
+    except Exception as error:  # a user's own model can raise anything, and the other runs go on
+        is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
+        return str(error) if is_sentence else f"{type(error).__name__}: {error}"
+    return ""
+
+
+DATA_FIELDS = ("dataset", "data_dir", "augment", "image_size", "validation")
+
+
+@lru_cache(maxsize=1)
+def _source(*values: Any) -> Source:
+    """The data of a job, kept for the next one: most of a campaign's runs have the same."""
+    return Experiment(**dict(zip(DATA_FIELDS, values, strict=True))).load_data()
+
+
+class _Reporter(Observer):
+    """Tells the parent of each round; ends a run that has all that is needed of it, or no more time."""
+
+    def __init__(self, number: int, goals: tuple[Goal, ...], channel: _Channel) -> None:
+        self.number, self.goals, self.channel = number, goals, channel
+        self.said, self.slowest, self.has_enough = "", 0.0, False
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        self.num_rounds = num_rounds
+        self._tell(simulation)
+        self.since = time.monotonic()
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        self.said = describe(row)
+        self._tell(simulation)
+        now = time.monotonic()
+        self.slowest, self.since = max(self.slowest, now - self.since), now
+        if self.channel.stop.is_set():
+            simulation.pause("stopped from the keyboard")
+        elif self.channel.is_late(self.slowest):
+            simulation.pause("the time is over")
+
+    def _tell(self, simulation: Simulation) -> None:
+        history = simulation.history
+        self.has_enough = bool(self.goals) and all(goal.end_in(history) is not None for goal in self.goals)
+        if self.has_enough:  # a pause: nothing is evaluated that a longer run would not evaluate
+            simulation.pause("all that was needed is there")
+        is_over = self.has_enough or simulation.round >= self.num_rounds
+        self.channel.news.put((self.number, simulation.round, self.said, is_over))

@@ -1,0 +1,134 @@
+"""One progress display for many runs: what is done, what is at work, how long it will take."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedlada.training.progress import new_bars
+
+LEAST_KNOWN = 0.01
+"""The share of the work from which a time can be told."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """One of the runs: how far it goes at most, and what a round of it costs beside one of the others."""
+
+    label: str
+    num_rounds: int
+    cost: float = 1.0
+
+
+class Estimate:
+    """The time left, from the work done so far."""
+
+    def __init__(self, courses: Sequence[Course]) -> None:
+        self.courses = courses
+        self.start = time.monotonic()
+        self.first: list[int | None] = [None] * len(courses)
+        self.rounds = [0] * len(courses)
+        self.ends = [course.num_rounds for course in courses]
+
+    def update(self, number: int, round: int, finished: bool) -> None:
+        """A run has got so far; one that has finished needs no more."""
+        if self.first[number] is None:
+            self.first[number] = round  # what an earlier session did took none of this one's time
+        self.rounds[number] = round
+        if finished:
+            self.ends[number] = round
+
+    def share_done(self) -> float:
+        """How much of the work is done, from 0 to 1."""
+        total = sum(course.cost * end for course, end in zip(self.courses, self.ends, strict=True))
+        done = sum(course.cost * round for course, round in zip(self.courses, self.rounds, strict=True))
+        return done / total if total else 1.0
+
+    def seconds_left(self) -> float | None:
+        """An upper estimate: a run may reach its target before its last round."""
+        done = left = 0.0
+        for course, first, round, end in zip(self.courses, self.first, self.rounds, self.ends, strict=True):
+            done += course.cost * (round - (round if first is None else first))
+            left += course.cost * (end - round)
+        # The first rounds pay for the start of everything: a guess from them alone would be hours too long.
+        is_known = done > LEAST_KNOWN * (done + left)
+        return (time.monotonic() - self.start) * left / done if is_known else None
+
+
+class Display:
+    """Shows nothing."""
+
+    def update(self, number: int, round: int, news: str, finished: bool) -> None:
+        """A run has finished a round, or all that was needed."""
+
+    def close(self) -> None:
+        """No more news."""
+
+
+class Lines(Display):
+    """A line for each finished run and for each twentieth of the work, where standard error is not a terminal."""
+
+    def __init__(self, courses: Sequence[Course]) -> None:
+        self.courses = courses
+        self.estimate = Estimate(courses)
+        self.done: set[int] = set()
+        self.told = 0.0
+
+    def update(self, number: int, round: int, news: str, finished: bool) -> None:
+        """Say it if it is worth a line."""
+        self.estimate.update(number, round, finished)
+        share = self.estimate.share_done()
+        if finished and number not in self.done:
+            self.done.add(number)
+        elif not news or share < self.told + 0.05:
+            return
+        self.told = share
+        so_far = f"{self.courses[number].label}, round {round}: {news}" if news else self.courses[number].label
+        left = self.estimate.seconds_left()
+        end = "" if left is None or len(self.done) == len(self.courses) else f"; {in_words(left)} left"
+        print(f"[{len(self.done)}/{len(self.courses)}] {so_far}{end}", file=sys.stderr)
+
+
+class Bars(Display):
+    """A bar for all runs together, and one for each run at work."""
+
+    def __init__(self, courses: Sequence[Course]) -> None:
+        self.estimate = Estimate(courses)
+        self.bars = new_bars()
+        self.total = self.bars.add_task("all rounds", total=sum(self.estimate.ends), news="")
+        self.tasks = [
+            self.bars.add_task(course.label, total=course.num_rounds, news="", visible=False) for course in courses
+        ]
+        self.bars.start()
+
+    def update(self, number: int, round: int, news: str, finished: bool) -> None:
+        """Move the bars."""
+        self.estimate.update(number, round, finished)
+        self.bars.update(self.tasks[number], completed=round, news=news, visible=not finished)
+        left = self.estimate.seconds_left()
+        self.bars.update(
+            self.total,
+            completed=sum(self.estimate.rounds),
+            total=sum(self.estimate.ends),
+            news="" if left is None else f"{in_words(left)} left",
+        )
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self.bars.stop()
+
+
+def display_for(courses: Sequence[Course], *, quiet: bool) -> Display:
+    """The one that suits whoever is watching."""
+    if quiet:
+        return Display()
+    return Bars(courses) if sys.stderr.isatty() else Lines(courses)
+
+
+def in_words(seconds: float) -> str:
+    """A time to wait, no more exact than it can be."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

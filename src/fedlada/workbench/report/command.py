@@ -1,0 +1,61 @@
+"""The command that makes a run, written from its configuration."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedlada.data.sources import DATASETS
+from fedlada.methods.recipes import RECIPES, restored_hyper_parameters
+from fedlada.runs.config import is_experiment
+from fedlada.workbench.experiment import Experiment
+
+NAMED_BY_OTHERS = {"format", "fedlada", "hyper", "method", "dataset"}
+
+
+def run_command(config: Mapping[str, Any], folder: Path) -> str:
+    """`fedlada run` with every flag that is not its default; empty for a run that was made from Python.
+
+    The configuration is looked at, never built: one that cannot be built is shown too.
+    """
+    if not is_experiment(config):
+        return ""
+    method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
+    if not isinstance(method, str) or method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):
+        return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
+    usual = _usual(method, str(dataset))
+    flags = {"method": method, "dataset": dataset}
+    for one in fields(Experiment):
+        if one.name in NAMED_BY_OTHERS or one.name not in config:
+            continue
+        if config[one.name] != usual[one.name] and config[one.name] is not None:
+            flags[one.name] = config[one.name]
+    if "local_steps" in flags:
+        flags.pop("local_epochs", None)
+    every = restored_hyper_parameters(method, hyper)
+    flags |= {
+        name: "none" if value is None else value for name, value in every.items() if usual["hyper"].get(name) != value
+    }
+    return command_line("run", flags.items())
+
+
+@cache
+def _usual(method: str, dataset: str) -> dict[str, Any]:
+    """What `fedlada run` takes where nothing else is said."""
+    return asdict(Experiment(method=method, dataset=dataset).resolved())
+
+
+def command_line(command: str, flags: Iterable[tuple[str, Any]]) -> str:
+    """A command of ours with its flags, as one would type it."""
+    words = ["fedlada", command]
+    for name, value in flags:
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)]
+    return shlex.join(words)

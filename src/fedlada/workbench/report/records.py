@@ -1,0 +1,204 @@
+"""Runs as a page shows them: found in folders, named by what tells them apart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlada.data.sources import CONTENT_BY_NAME
+from fedlada.messages import PRESETS
+from fedlada.methods.recipes import restored_hyper_parameters
+from fedlada.runs.clients import read_clients
+from fedlada.runs.config import FREE_TO_CHANGE, read_config
+from fedlada.runs.metrics import read_rows
+from fedlada.training.history import Row
+from fedlada.workbench.report.command import run_command
+from fedlada.workbench.report.listing import LISTING, ListedRun, Listing, read_listing
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run as the page shows it."""
+
+    label: str
+    """As in "fedlada, seed 0"."""
+    group: str
+    """Runs of one group are averaged, with a band: "fedlada"."""
+    config: Mapping[str, Any]
+    rows: Sequence[Row]
+    command: str
+    """The exact command that makes it."""
+    labels_per_client: Sequence[Sequence[int]] | None = None
+    """counts[client][class], where known."""
+    folder: str = ""
+
+    def __post_init__(self) -> None:
+        if self.labels_per_client and len({len(counts) for counts in self.labels_per_client}) > 1:
+            raise ValueError(f"labels_per_client of {self.label!r} must count the same classes for every client")
+
+
+@dataclass(frozen=True)
+class StoredFiles:
+    """What a run's folder says, before it has a name among others."""
+
+    folder: Path
+    config: dict[str, Any]
+    rows: list[Row]
+    labels_per_client: list[list[int]] | None
+    listed: ListedRun | None = None
+    """What it is called where a campaign lists it."""
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run's folder, and its place in a campaign's list where it was found by that."""
+
+    folder: Path
+    listed: ListedRun | None = None
+
+
+def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
+    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence."""
+    found: list[FoundRun] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"there is no folder {folder}")
+        inside = find_runs(folder)
+        if not inside and not read_listings(folder):
+            raise ValueError(f"{folder} holds no run: no folder in it has a config.json")
+        found += inside
+    return named([read_files(one) for one in _each_once(found)])
+
+
+def find_runs(folder: Path) -> list[FoundRun]:
+    """The runs in a folder, itself included; below a list of runs, those that it lists."""
+    found: list[FoundRun] = []
+    for place, is_run in walk(folder, stop_at=LISTING):
+        listing = None if is_run else read_listing(place)
+        if is_run:
+            found.append(FoundRun(place))
+        elif listing is not None:
+            found += [FoundRun(run.folder, run) for run in listing.runs if (run.folder / "config.json").exists()]
+    return _each_once(found)
+
+
+def read_listings(folder: Path) -> list[Listing]:
+    """The lists of runs in a folder, the outermost alone."""
+    places = (place for place, is_run in walk(folder, stop_at=LISTING) if not is_run)
+    return [listing for place in places if (listing := read_listing(place)) is not None]
+
+
+def _each_once(runs: Sequence[FoundRun]) -> list[FoundRun]:
+    """A run that several lists have goes as far as the longest of them."""
+    best: dict[Path, FoundRun] = {}
+    for run in runs:
+        known = best.setdefault(run.folder.resolve(), run)
+        if run.listed is not None and (known.listed is None or known.listed.rounds < run.listed.rounds):
+            best[run.folder.resolve()] = run
+    return list(best.values())
+
+
+def walk(folder: Path, *, stop_at: str) -> Iterator[tuple[Path, bool]]:
+    """Every folder in a folder, itself first, and whether it is a run's; none below a run's or one with that file."""
+    for name, folders, files in os.walk(folder):
+        place = Path(name)
+        is_run = "config.json" in files and _is_run(place)
+        is_last = is_run or stop_at in files
+        folders[:] = [] if is_last else sorted(one for one in folders if not one.startswith("."))
+        yield place, is_run
+
+
+def _is_run(folder: Path) -> bool:
+    """Other programs have a config.json too: a run's names its method."""
+    try:
+        return "method" in read_config(folder)
+    except ValueError:
+        return os.path.exists(folder / "metrics.jsonl")  # a run whose configuration is damaged: reading it will say so
+
+
+def read_files(run: FoundRun) -> StoredFiles:
+    """A run's folder as it is now, also while the run goes on; of a listed run the rounds that are asked for."""
+    folder, listed = run.folder, run.listed
+    config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
+    if listed is not None:
+        config, rows = {**config, "rounds": listed.rounds}, rows[: listed.rounds]
+    return StoredFiles(folder, config, rows, read_clients(folder), listed)
+
+
+def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
+    """Give each run its group and a label of its own."""
+    known = [str(run.config.get("method", "run")) if run.listed is None else run.listed.group for run in runs]
+    groups = told_apart(known, [run.config for run in runs])
+    labels = [f"{group}, seed {run.config.get('seed', '?')}" for group, run in zip(groups, runs, strict=True)]
+    often = Counter(labels)
+    return [
+        RunRecord(
+            label=label if often[label] == 1 else f"{label}, {run.folder}",
+            group=group,
+            config=run.config,
+            rows=run.rows,
+            command=run_command(run.config, run.folder),
+            labels_per_client=run.labels_per_client,
+            folder=str(run.folder),
+        )
+        for label, group, run in zip(labels, groups, runs, strict=True)
+    ]
+
+
+FIRST_TO_NAME = (
+    "dataset",
+    "model",
+    "partition",
+    "concentration",
+    "cohort_size",
+    "local_epochs",
+    "local_steps",
+    "alpha",
+)
+"""What people call experiments by; other fields name a group only where these do not tell it from another."""
+SAME_GROUP = {*FREE_TO_CHANGE, "seed", "clients"}
+"""What may differ between runs that are averaged."""
+
+
+def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """These names, and where one stands for different configurations as many fields as tell them apart."""
+    names, flat = list(names), [dict(decisive(config)) for config in configs]
+    order = {name: number for number, name in enumerate(FIRST_TO_NAME)}
+    fields = sorted({name for one in flat for name in one}, key=lambda name: (order.get(name, len(order)), name))
+    for field in fields:
+        values = defaultdict(set)
+        for name, one in zip(names, flat, strict=True):
+            values[name].add(one.get(field))
+        names = [
+            f"{name}, {_short(field, one.get(field, 'not set'))}" if len(values[name]) > 1 else name
+            for name, one in zip(names, flat, strict=True)
+        ]
+    return names
+
+
+def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """All that must be equal in runs that are averaged."""
+    # A named data set is the same wherever it lies; a user's file or folder is another one elsewhere.
+    apart = () if config.get("dataset") in CONTENT_BY_NAME else ("data_dir",)
+    return tuple(sorted((name, text) for name, text in flattened(config) if name not in SAME_GROUP or name in apart))
+
+
+def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A configuration as names and texts; hyper-parameters stand beside the other fields."""
+    hyper = restored_hyper_parameters(config.get("method"), config.get("hyper"))
+    plain = {name: value for name, value in config.items() if name != "hyper"}
+    fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
+    return [
+        (str(name), value if isinstance(value, str) else json.dumps(value, default=str))
+        for name, value in fields.items()
+    ]
+
+
+def _short(field: str, value: str) -> str:
+    value = next((name for name, rules in PRESETS.items() if field == "messages" and rules == value), value)
+    return value if field in ("dataset", "model") else f"{field.replace('_', ' ')} {value}"

@@ -1,0 +1,27 @@
+"""Values and choices as a sentence has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Names and values, as in `alpha 0.1, lr 0.01`."""
+    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
+
+
+def shown(value: Any) -> str:
+    """A value as one would type it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def asked_of_a_full_gpu(error: Exception) -> str:
+    """Torch's sentence, without those about all processes and their shares."""
+    return str(error).partition(". GPU ")[0]
+
+
+def as_file_name(text: str) -> str:
+    """The text without letters that a name of a file or folder should not have, such as those of rules for messages."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)
