@@ -1,8 +1,8 @@
 """Literal NumPy transcriptions of the published algorithms, in float64, one function each and nothing shared.
 
 Symbols are the papers'. `mean` is (1/S) sum over the active clients; K is the mean of K_i where clients differ; beta is
-always the weight of the old moment. Each function gives the list of x^1, ..., x^T. Above it stands its row of the table of
-methods: the recipe, the vectors that travel down and up, hyper-parameters far from the defaults, and variants of them.
+always the weight of the old moment. Each function gives the list of x^1, ..., x^T. Above it stands its row in the table
+of methods: the recipe, vectors down and up, hyper-parameters far from the defaults, and variants of them.
 """
 
 from __future__ import annotations
