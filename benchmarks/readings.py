@@ -288,6 +288,15 @@ def plan() -> list[Job]:
     return [Job(BY_NAME[name], dataset, seed) for name, dataset, seed in of]
 
 
+def chosen(beginnings: Sequence[str] | None) -> list[Job]:
+    """The whole list, or those whose keys begin so; a key in full may also name a seed that the list leaves out."""
+    if beginnings is None:
+        return plan()
+    every = [Job(reading, dataset, seed) for reading in READINGS for dataset in TARGETS for seed in (0, 1, 2)]
+    found = [job for one in beginnings for job in every if job.key == one]
+    return found or [job for job in plan() if job.key.startswith(tuple(beginnings))]
+
+
 # Running them ---------------------------------------------------------------------------------------------------------
 
 
@@ -488,18 +497,18 @@ def main() -> None:
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
-    parser.add_argument("--only", default="", help="those of the list that begin so, as cifar100/beta1")
+    parser.add_argument("--only", action="append", help="those that begin so, as cifar10/beta1; can be repeated")
     parser.add_argument("--minutes", type=float, help="after which runs are ended where they are")
     parser.add_argument("--trial", action="store_true", help="ten rounds of each on the digits")
     parser.add_argument("--archive", type=Path, default=ARCHIVE)
     given = parser.parse_args()
-    jobs = [job for job in plan() if job.key.startswith(given.only)]
+    jobs = chosen(given.only)
     if given.what == "table":
         show(given.archive)
     elif not jobs:
-        parser.error(f"nothing in the list begins with {given.only!r}")
+        parser.error(f"nothing in the list begins with {' or '.join(given.only)}")
     elif given.what == "one":
-        run_one(next((job for job in jobs if job.key == given.only), jobs[0]), given)
+        run_one(jobs[0], given)
     elif given.what == "run":
         run_all(jobs, given)
     else:
