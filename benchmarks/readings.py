@@ -45,7 +45,11 @@ from fedlada.server import SGD
 from fedlada.simulation import TrainingDiverged
 from fedlada.state import Round, Run, Step, Vectors
 
-ARCHIVE = Path(__file__).parent / "results" / "readings_h200_202611.json"
+RESULTS = Path(__file__).parent / "results"
+ARCHIVE, EARLIER = RESULTS / "readings_h200_202611.json", RESULTS / "runs_h200_202611.json"
+"""These runs, and those of the paper's tables, where seeds of printed values are that were not run again."""
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
+BEGIN, END = "<!-- tables: python benchmarks/readings.py table --write -->", "<!-- end of tables -->"
 EVALUATED, SMOOTH = 5, 5
 """Rounds between the evaluations that count, and how many of them "reached" takes the mean of."""
 TARGETS = {"cifar100": (0.40, 0.45, 0.49), "cifar10": (0.70, 0.75, 0.80)}
@@ -349,7 +353,7 @@ def is_done(job: Job, out: Path) -> bool:
     return len(read_rows(out / job.folder / "metrics.jsonl")) >= job.experiment().rounds
 
 
-# The tables -----------------------------------------------------------------------------------------------------------
+# The tables ----------------------------------------------------------------------------------------------------------
 
 
 def identity(config: Mapping[str, Any]) -> str:
@@ -358,33 +362,94 @@ def identity(config: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in config.items() if name not in left_out}, sort_keys=True)
 
 
-Runs = Mapping[str, History]
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The histories of two archives by what they are; a run that both have is the newer one."""
+
+    new: Mapping[str, History]
+    earlier: Mapping[str, History]
+
+    @classmethod
+    def read(cls, new: Path, earlier: Path) -> Stored:
+        return cls(
+            *({identity(run.config): History(run.rows()) for run in read_archive(one).runs} for one in (new, earlier))
+        )
+
+    def of(self, job: Job) -> History | None:
+        """As far as it counts; None where it did not go so far."""
+        found = self._found(job, self.new) or self._found(job, self.earlier)
+        return None if found is None or len(found) < job.horizon else found
+
+    def is_earlier(self, job: Job) -> bool:
+        return self._found(job, self.new) is None
+
+    def longest(self, job: Job) -> History | None:
+        """The one that goes further."""
+        both = [one for one in (self._found(job, self.new), self._found(job, self.earlier)) if one is not None]
+        return max(both, key=len, default=None)
+
+    def in_both(self) -> list[tuple[History, History]]:
+        return [(self.new[name], self.earlier[name]) for name in self.new if name in self.earlier]
+
+    @staticmethod
+    def _found(job: Job, runs: Mapping[str, History]) -> History | None:
+        return runs.get(identity(json.loads(json.dumps(job.experiment().to_json()))))
 
 
-def stored(path: Path) -> dict[str, History]:
-    """The runs of an archive, by what they are."""
-    runs = {identity(run.config): run for run in read_archive(path).runs}
-    return {name: History([row for row in run.rows() if "round" in row]) for name, run in runs.items()}
-
-
-def history_of(job: Job, runs: Runs) -> History | None:
-    return runs.get(identity(json.loads(json.dumps({**job.experiment().to_json(), "data_dir": None}))))
-
-
-def thinned(history: History, every: int, until: int) -> History:
+def evaluated(history: History, every: int, until: int) -> History:
     """The evaluations that count."""
     return History([row for row in history[:until] if row["round"] % every == 0])
 
 
-def seeds_of(reading: Reading, dataset: str, runs: Runs, until: int) -> list[tuple[Job, History]]:
-    """The runs of a reading that went to its horizon."""
-    jobs = [Job(reading, dataset, seed) for seed in (0, 1, 2)]
-    found = [(job, history_of(job, runs)) for job in jobs]
-    return [(job, one) for job, one in found if one is not None and len(one) >= min(until, job.horizon)]
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A reading on a data set: its seeds, to the horizon."""
+
+    reading: Reading
+    dataset: str
+    histories: Sequence[History]
+    num_earlier: int
+
+    @classmethod
+    def of(cls, reading: Reading, dataset: str, runs: Stored) -> Found:
+        jobs = [Job(reading, dataset, seed) for seed in (0, 1, 2)]
+        own = [(job, history) for job in jobs if (history := runs.of(job)) is not None]
+        histories = [evaluated(history, EVALUATED, job.horizon) for job, history in own]
+        return cls(reading, dataset, histories, sum(runs.is_earlier(job) for job, _ in own))
+
+    @property
+    def seeds(self) -> str:
+        return f"{len(self.histories)}{f', {self.num_earlier} earlier' if self.num_earlier else ''}"
+
+    @property
+    def horizon(self) -> int:
+        return Job(self.reading, self.dataset).horizon
+
+    @property
+    def papers(self) -> dict[float, float]:
+        """T6's figures by target."""
+        return dict(zip(JUDGED[self.dataset], STAGES[self.reading.method][self.dataset], strict=True))
+
+    def rounds(self, target: float, smooth: int) -> list[int | None]:
+        return [Milestone("test_accuracy", target, smooth).round_in(one) for one in self.histories]
+
+    def ratio(self, target: float, smooth: int) -> tuple[float, bool]:
+        """Ours by the paper's, and whether that is a lower bound, because a seed did not arrive."""
+        rounds = self.rounds(target, smooth)
+        return statistics.mean(one or self.horizon for one in rounds) / self.papers[target], None in rounds
+
+    def distance(self, smooth: int) -> str:
+        """The protocol's: the sum of |ln(ours / paper)|."""
+        ratios = [self.ratio(target, smooth) for target, paper in self.papers.items() if math.isfinite(paper)]
+        return bounded(sum(abs(math.log(value)) for value, _ in ratios), any(is_bound for _, is_bound in ratios))
+
+    @property
+    def best(self) -> str:
+        return f"{statistics.mean(100 * (one.best() or 0.0) for one in self.histories):.1f}"
 
 
-def reached(histories: Sequence[History], target: float, smooth: int) -> list[int | None]:
-    return [Milestone("test_accuracy", target, smooth).round_in(one) for one in histories]
+def bounded(value: float, is_bound: bool) -> str:
+    return f"{'> ' if is_bound else ''}{value:.2f}"
 
 
 def in_cell(rounds: Sequence[int | None]) -> str:
@@ -394,100 +459,105 @@ def in_cell(rounds: Sequence[int | None]) -> str:
     return str(known[0]) if len(known) == 1 else f"{statistics.mean(known):.1f} ± {statistics.stdev(known):.1f}"
 
 
-def distance(histories: Sequence[History], dataset: str, method: str, horizon: int, smooth: int) -> tuple[float, bool]:
-    """The protocol's: the sum of |ln(ours / paper)|, and whether it is a lower bound."""
-    total, is_bound = 0.0, False
-    for target, paper in zip(JUDGED[dataset], STAGES[method][dataset], strict=True):
-        if math.isinf(paper):
-            continue
-        rounds = reached(histories, target, smooth)
-        is_bound |= None in rounds
-        total += abs(math.log(statistics.mean(one or horizon for one in rounds) / paper))
-    return total, is_bound
+def percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
 
 
-def ladder(dataset: str, method: str, runs: Runs) -> Table:
+def ladder(dataset: str, method: str, runs: Stored) -> Table:
     """Printed, then each reading: rounds by first touch and by the mean of five, the best, how far from the paper."""
+    every = [Found.of(reading, dataset, runs) for reading in READINGS if reading.method == method]
     rows = []
-    for reading in READINGS:
-        if reading.method != method:
-            continue
-        horizon = Job(reading, dataset).horizon
-        found = seeds_of(reading, dataset, runs, horizon)
-        if not found:
-            continue
-        histories = [thinned(one, EVALUATED, horizon) for _, one in found]
-        cells = [in_cell(reached(histories, target, by)) for by in (1, SMOOTH) for target in TARGETS[dataset]]
-        best = [100 * (one.best() or 0.0) for one in histories]
-        far = [distance(histories, dataset, method, horizon, by) for by in (1, SMOOTH)]
-        said = [f"{'> ' if is_bound else ''}{value:.2f}" for value, is_bound in far]
-        name = reading.name.removeprefix("LocalAdam, ")
-        rows.append((name, reading.about, str(len(found)), *cells, f"{statistics.mean(best):.1f}", *said))
-    printed = dict(zip(JUDGED[dataset], STAGES[method][dataset], strict=True))
-    papers = [f"{printed[one]:g}" if one in printed else "" for one in TARGETS[dataset]]
-    rows.append(("paper", "", "5", *papers, "", "", "", "", "", ""))
-    percent = [f"{100 * one:.0f} %" for one in TARGETS[dataset]]
-    columns = ("reading", "", "seeds", *percent, *(f"{one}, mean of 5" for one in percent))
-    title = f"{NAMES[method]} on {TITLES[dataset]}, to round {horizon_of(dataset, method)}"
-    return Table(title, (*columns, "best", "distance", "distance, mean of 5"), tuple(rows))
+    for one in every:
+        if one.histories:
+            cells = [in_cell(one.rounds(target, smooth)) for smooth in (1, SMOOTH) for target in TARGETS[dataset]]
+            name = one.reading.name.removeprefix("LocalAdam, ")
+            rows.append((name, one.reading.about, one.seeds, *cells, one.best, one.distance(1), one.distance(SMOOTH)))
+    papers = [f"{every[0].papers.get(target, '-')}".replace("inf", "never") for target in TARGETS[dataset]]
+    rows.append(("paper", "", "5", *papers, *[""] * (len(papers) + 3)))
+    targets = [percent(target) for target in TARGETS[dataset]]
+    columns = ("reading", "", "seeds", *targets, *(f"{one} (5)" for one in targets), "best", "distance", "distance (5)")
+    return Table(f"{NAMES[method]} on {TITLES[dataset]}, to round {every[0].horizon}", columns, tuple(rows))
 
 
-def horizon_of(dataset: str, method: str) -> int:
-    return (LONG if method == "localadam" else HORIZON)[dataset]
+def ratios(runs: Stored) -> Table:
+    """The readings with three seeds: ours by the paper's, target by target."""
+    rows = []
+    for name in NEAR:
+        for smooth in (1, SMOOTH):
+            found = [Found.of(BY_NAME[name], dataset, runs) for dataset in TARGETS]
+            cells = [bounded(*one.ratio(target, smooth)) for one in found for target in one.papers]
+            rows.append((name, "first touch" if smooth == 1 else f"mean of {smooth}", *cells))
+    targets = [f"{TITLES[dataset]}, {percent(target)}" for dataset in TARGETS for target in JUDGED[dataset]]
+    return Table("Rounds by the paper's rounds, three seeds", ("reading", "reached by", *targets), tuple(rows))
 
 
-def every_round(runs: Runs) -> Table:
+def every_round(runs: Stored) -> Table:
     """The same runs, evaluated in every round and in every fifth: how much of a first touch is luck."""
     rows = []
-    for dataset in TARGETS:
-        for name in NEAR:
-            job = Job(BY_NAME[name], dataset)
-            history = history_of(job, runs)
-            if history is None or len(history) < job.horizon or len(history.measured("test_accuracy")[0]) < job.horizon:
-                continue
-            both = [thinned(history, every, job.horizon) for every in (1, EVALUATED)]
-            cells = [in_cell(reached([one], target, 1)) for target in TARGETS[dataset] for one in both]
-            rows.append((f"{TITLES[dataset]}, {name}", *cells))
-    columns = [f"target {number}, every {every}" for number in (1, 2, 3) for every in ("round", "fifth")]
-    return Table("First touch, seed 0", ("reading", *columns), tuple(rows))
+    for dataset, targets in TARGETS.items():
+        for job in (Job(BY_NAME[name], dataset) for name in NEAR):
+            history = runs.of(job)
+            if history is not None and 1 in history.measured("test_accuracy")[0]:
+                both = [evaluated(history, every, job.horizon) for every in (1, EVALUATED)]
+                pairs = [[in_cell([one.rounds_to(target)]) for one in both] for target in targets]
+                rows.append((TITLES[dataset], job.reading.name, *(" / ".join(pair) for pair in pairs)))
+    columns = (
+        "data set",
+        "reading",
+        *(" or ".join(map(percent, both)) for both in zip(*TARGETS.values(), strict=True)),
+    )
+    return Table("First touch, seed 0, evaluated in every round / in every fifth", columns, tuple(rows))
 
 
-def further(runs: Runs) -> Table:
-    """T1's targets of the nearest reading, which went on."""
+def further(runs: Stored) -> Table:
+    """T1's targets of printed and of the nearest reading, seed 0."""
     rows = []
     for dataset, target in (("cifar100", 0.51), ("cifar10", 0.84)):
-        history = history_of(Job(BY_NAME[NEAR[-1]], dataset), runs)
-        if history is None or len(history) <= HORIZON[dataset]:
-            continue
-        test = thinned(history, EVALUATED, len(history))
-        train = Milestone("full_train_accuracy", 0.98).round_in(history)
-        fit = history.best("full_train_accuracy")
-        cells = [in_cell(reached([test], target, by)) for by in (1, SMOOTH)]
+        for name in (NEAR[0], NEAR[-1]):
+            history = runs.longest(Job(BY_NAME[name], dataset))
+            if history is None:
+                continue
+            test = evaluated(history, EVALUATED, len(history))
+            cells = [in_cell([Milestone("test_accuracy", target, smooth).round_in(test)]) for smooth in (1, SMOOTH)]
+            fit = in_cell([history.rounds_to(0.98, "full_train_accuracy")])
+            bests = (test.best(), history.best("full_train_accuracy"))
+            best = [f"{100 * (one or 0.0):.1f}" for one in bests]
+            rows.append((TITLES[dataset], name, str(len(history)), *cells, best[0], fit, best[1]))
         papers = [f"{one['fedlada'][dataset]:g}" for one in (SPEED_TEST, SPEED_TRAIN)]
-        best = [f"{100 * (one or 0.0):.1f}" for one in (test.best(), fit)]
-        rows.append(
-            (TITLES[dataset], str(len(history)), *cells, papers[0], best[0], in_cell([train]), papers[1], best[1])
-        )
-    columns = ("data set", "rounds", "51 or 84 %", "mean of 5", "paper", "best")
-    return Table(f"{NEAR[-1]}, seed 0", (*columns, "98 % of training", "paper", "best of training"), tuple(rows))
+        rows.append((TITLES[dataset], "paper", "", papers[0], "", "", papers[1], ""))
+    columns = ("data set", "reading", "rounds run", "51 or 84 %", "51 or 84 % (5)", "best", "98 % of training")
+    return Table("T1's targets, seed 0", (*columns, "best of training"), tuple(rows))
 
 
-def simulator(runs: Runs) -> Table:
+def simulator(runs: Stored) -> Table:
     """The three methods of the authors' simulator that had not been run to round 1000."""
-    rows = []
-    for name, printed in SIMULATOR.items():
-        history = history_of(Job(BY_NAME[f"{name}, printed"], "cifar10"), runs)
-        if history is not None and history.best() is not None:
-            rows.append((name, str(len(history)), f"{100 * (history.best() or 0.0):.2f}", f"{printed:.2f}"))
-    return Table("CIFAR-10, printed values, seed 0", ("method", "rounds", "best", "the simulator, 1000"), tuple(rows))
+    jobs = {name: Job(BY_NAME[f"{name}, printed"], "cifar10") for name in SIMULATOR}
+    bests = {name: history.best() for name, job in jobs.items() if (history := runs.of(job)) is not None}
+    rows = [(NAMES[name], f"{100 * (best or 0.0):.2f}", f"{SIMULATOR[name]:.2f}") for name, best in bests.items()]
+    return Table("CIFAR-10, printed values, seed 0, best by round 1000", ("method", "ours", "simulator"), tuple(rows))
 
 
-def show(path: Path) -> None:
-    runs = stored(path)
-    tables = [ladder(dataset, method, runs) for method in ("fedlada", "localadam") for dataset in TARGETS]
-    for table in (*tables, every_round(runs), further(runs), simulator(runs)):
-        if table.rows:
-            print(table.to_markdown())
+def repeated(runs: Stored) -> str:
+    """Whether runs that both archives have are the same."""
+    pairs = [[dict(zip(*one.measured("test_accuracy"), strict=True)) for one in both] for both in runs.in_both()]
+    common = [(new[round], old[round]) for new, old in pairs for round in new if round in old]
+    same = sum(new == old for new, old in common)
+    return f"{len(pairs)} runs are in both archives; {same} of their {len(common)} common evaluations are equal.\n"
+
+
+def tables(new: Path) -> str:
+    """All of them as Markdown."""
+    runs = Stored.read(new, EARLIER)
+    ladders = [ladder(dataset, method, runs) for method in ("fedlada", "localadam") for dataset in TARGETS]
+    every = (*ladders, ratios(runs), every_round(runs), further(runs), simulator(runs))
+    return "\n".join([*(table.to_markdown() for table in every if table.rows), repeated(runs)])
+
+
+def write(page: Path, text: str) -> None:
+    """Put the tables between the marks of the page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -501,10 +571,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="after which runs are ended where they are")
     parser.add_argument("--trial", action="store_true", help="ten rounds of each on the digits")
     parser.add_argument("--archive", type=Path, default=ARCHIVE)
+    parser.add_argument("--write", action="store_true", help="table: put them into the page")
     given = parser.parse_args()
     jobs = chosen(given.only)
     if given.what == "table":
-        show(given.archive)
+        text = tables(given.archive)
+        print(text)
+        if given.write:
+            write(PAGE, text)
     elif not jobs:
         parser.error(f"nothing in the list begins with {' or '.join(given.only)}")
     elif given.what == "one":
