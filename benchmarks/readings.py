@@ -28,22 +28,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlada.campaign.archive import read_archive
-from fedlada.campaign.goal import Milestone
-from fedlada.campaign.identity import DECIDES_NOTHING
-from fedlada.experiment import Experiment
-from fedlada.history import History
-from fedlada.local import AMSGrad, ClipNorm, LocalTransform, TowardGlobalDirection, WeightDecay
-from fedlada.method import FederatedMethod
+from fedlada.methods.local import AMSGrad, ClipNorm, LocalTransform, TowardGlobalDirection, WeightDecay
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.recipes import hyper_parameters
+from fedlada.methods.server import SGD
+from fedlada.methods.state import ClientRound, Round, Step, Vectors
 from fedlada.paper.choices import values_of
 from fedlada.paper.published import NAMES, SPEED_TEST, SPEED_TRAIN, STAGES, TITLES
-from fedlada.recipes import hyper_parameters
-from fedlada.report.table import Table
 from fedlada.runs.folder import discard_states
 from fedlada.runs.metrics import read_rows
-from fedlada.server import SGD
-from fedlada.simulation import TrainingDiverged
-from fedlada.state import Round, Run, Step, Vectors
+from fedlada.training.history import History
+from fedlada.training.simulation import TrainingDiverged
+from fedlada.workbench.campaign.archive import read_archive
+from fedlada.workbench.campaign.goal import Milestone
+from fedlada.workbench.campaign.identity import DECIDES_NOTHING
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 ARCHIVE, EARLIER = RESULTS / "readings_h200_202611.json", RESULTS / "runs_h200_202611.json"
@@ -79,8 +79,8 @@ class DecayInFirstMoment(AMSGrad):
 class FirstMomentCorrected(AMSGrad):
     """AMSGrad with m divided by 1 - beta1^tau, and v as it is."""
 
-    def begin(self, shared: Vectors, like: Tensor) -> Vectors:
-        return {**super().begin(shared, like), "tau": like.new_zeros((*like.shape[:-1], 1))}
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
+        return {**super().begin(shared, kept, like), "tau": like.new_zeros((*like.shape[:-1], 1))}
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         tau = local["tau"] + 1
@@ -92,24 +92,19 @@ class FirstMomentCorrected(AMSGrad):
 class DirectionWithoutDecay(TowardGlobalDirection):
     """The amendment with a g_a that does not hold the decay behind it: clients send the mean of their amended steps."""
 
-    def begin(self, shared: Vectors, like: Tensor) -> Vectors:
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
         return {"sum": torch.zeros_like(like)}
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         amended, _ = super().apply(update, {}, step)
         return amended, {"sum": local["sum"] + amended}
 
-    def finish(self, local: Vectors, run: Run, step: Step) -> tuple[Vectors, Vectors]:
-        return {"direction": local["sum"] / run.num_steps}, step.kept
+    def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
+        return {"direction": local["sum"] / done.num_steps}, step.kept
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
         return mean
 
-
-# A user's transform with a state is not compiled, because a state may be a view of another. None is here, so these are
-# taken for the library's own: a run takes a third of the time.
-for one in (DecayInFirstMoment, FirstMomentCorrected, DirectionWithoutDecay):
-    one.__module__ = "fedlada.local.readings"
 
 Hyper = Mapping[str, Any]
 Parts = tuple[LocalTransform, ...]

@@ -100,6 +100,7 @@ def test_the_digest_knows_every_field_that_decides():
         "lr": 0.5,
         "lr_decay": 0.9,
         "warmup": 4,
+        "threads": 2,
         "debias": True,
         "weights": "examples",
         "dropout": 0.1,

@@ -24,7 +24,7 @@ from fedlada.methods.local import (
 )
 from fedlada.methods.local.transform import UNSAID_AT_DEFAULT
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.server import SGD, Adam, DynamicAverage, ServerOptimizer
+from fedlada.methods.server import SGD, Adam, Dynamic, ServerOptimizer
 from fedlada.methods.validation import not_negative
 
 Chain = tuple[LocalTransform, ...]
@@ -222,7 +222,7 @@ def feddyn(*, mu: float = 0.1, weight_decay: float = 0.0, clip_norm: float | Non
     >>> feddyn().num_vectors(), feddyn().keeps_memory
     ((1, 1), True)
     """
-    return _on_gradients("feddyn", (DynamicRegularizer(mu=mu),), DynamicAverage(), clip_norm, weight_decay)
+    return _on_gradients("feddyn", (DynamicRegularizer(mu=mu),), Dynamic(), clip_norm, weight_decay)
 
 
 def fedsam(
@@ -238,9 +238,20 @@ def fedsam(
 
 RECIPES: dict[str, Callable[..., FederatedMethod]] = {
     recipe.__name__: recipe
-    for recipe in (fedavg, fedprox, scaffold, fedcm, fedadam, fedadam_amended, localadam, fedlada, feddyn, fedsam)
+    for recipe in (
+        fedavg,
+        fedprox,
+        scaffold,
+        feddyn,
+        fedcm,
+        fedsam,
+        fedadam,
+        fedadam_amended,
+        localadam,
+        fedlada,
+    )
 }
-"""Every recipe by its name: the paper's eight in the order of its table, then the others."""
+"""Every recipe by its name, FedLADA last."""
 
 
 def hyper_parameters(method: str) -> dict[str, Any]:

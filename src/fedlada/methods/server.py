@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlada.methods.state import Round, Vectors
 from fedlada.methods.validation import decay_of_old, positive
 
-__all__ = ["SGD", "Adam", "DynamicAverage", "ServerOptimizer"]
+__all__ = ["SGD", "Adam", "Dynamic", "ServerOptimizer"]
 
 
 class ServerOptimizer(ABC):
@@ -71,7 +71,7 @@ class Adam(ServerOptimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicAverage(ServerOptimizer):
+class Dynamic(ServerOptimizer):
     """H = H - p D;  x = x - D + H: FedDyn's server, where H is the mean of all clients' h_i and never sent."""
 
     def init(self, params: Tensor) -> Vectors:

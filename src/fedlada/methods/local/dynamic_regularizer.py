@@ -15,7 +15,7 @@ from fedlada.methods.validation import not_negative
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicRegularizer(LocalTransform):
-    """update + mu * (x - x^t + h_i), h_i minus the sum of the client's deltas; its server is `DynamicAverage`."""
+    """update + mu * (x - x^t + h_i), h_i minus the sum of the client's deltas; its server is `Dynamic`."""
 
     elementwise: ClassVar[bool] = True
 

@@ -41,11 +41,13 @@ def _make_narrow(table: Table, columns: Sequence[str], lines: Sequence[Sequence[
     table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
     words = [" ".join([name, *(line[number] for line in lines)]).split() for number, name in enumerate(columns)]
     widths = [max(map(cell_len, own), default=1) for own in words]
-    room = width - 2 * (len(columns) - 1)
+    room = width - 2 * len(columns) + 1  # a space behind each column, one between two
     while sum(widths) > room and max(widths) > 1:
         widths[widths.index(max(widths))] -= 1
-    for column, least in zip(table.columns, widths, strict=True):
-        column.min_width = least
+    longest = [max((cell_len(line[number]) for line in lines), default=0) for number in range(len(columns))]
+    widths[longest.index(max(longest))] += max(0, room - sum(widths))  # what is left goes to the longest text
+    for column, own in zip(table.columns, widths, strict=True):
+        column.width = own
 
 
 def make_folder(folder: Path) -> None:
