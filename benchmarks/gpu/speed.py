@@ -24,6 +24,7 @@ import torch
 from fedlada import models, recipes
 from fedlada.data import IID, Augmentation, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
+from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.federation.cohorts import FixedSize
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import as_schedule
@@ -75,7 +76,7 @@ class Federation:
             work=LocalWork(batch_size=50, epochs=self.epochs),
             schedule=as_schedule(lr, 0.998),
         )
-        return Simulation(made, plan, self.test, eval_every=10**9, messages=messages)
+        return Simulation(made, plan, self.test, evaluation=EvaluationOptions(eval_every=10**9), messages=messages)
 
 
 def free() -> None:

@@ -11,13 +11,14 @@ import torch
 from fedlada.data.samples import as_samples
 from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
-from fedlada.engines.evaluation import Loss, Metric
+from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import Schedule
+from fedlada.messages.spec import Messages
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import one_of, probability, whole_number
 from fedlada.models.flat import trainable
@@ -62,6 +63,7 @@ def simulate(
     metrics: Mapping[str, Metric] | None = None,
     eval_every: int = 1,
     eval_train_every: int | None = None,
+    eval_batch_size: int = 1000,
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
@@ -72,7 +74,7 @@ def simulate(
     engine: str = "auto",
     precision: str = "auto",
     ordered: bool = False,
-    messages: str = "float32",
+    messages: str | Messages = "float32",
     device: str | torch.device = "auto",
     threads: int = 1,
     dtype: torch.dtype | None = None,
@@ -107,6 +109,7 @@ def simulate(
         eval_every: evaluate after so many rounds, and always after the last.
         eval_train_every: also evaluate on what the clients hold (as often as they hold it), without augmentation, after
             so many rounds and after the last: `full_train_loss` and `full_train_accuracy`.
+        eval_batch_size: samples per batch of an evaluation; fewer need less memory.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
@@ -134,7 +137,8 @@ def simulate(
         probability("stop_at_accuracy", stop_at_accuracy)
         if test is None:
             raise ValueError("stop_at_accuracy needs test data")
-    resolve_messages(messages, resolve_method(method))
+    chosen = resolve_method(method)
+    rules = resolve_messages(messages, chosen)
     seed = whole_number("seed", seed)
     place = processes.own_device(resolve_device(device))
     network = resolve_model(model, seed, dtype)
@@ -152,7 +156,7 @@ def simulate(
     runner = choose_engine(
         engine,
         network,
-        resolve_method(method),
+        chosen,
         train_samples,
         loss,
         device=place,
@@ -174,10 +178,11 @@ def simulate(
         test_samples,
         validation=None if validation is None else as_samples(validation, place, numbers),
         metrics=metrics,
-        eval_every=eval_every,
         train=train_samples,
-        eval_train_every=eval_train_every,
-        messages=messages,
+        evaluation=EvaluationOptions(
+            eval_every=eval_every, eval_train_every=eval_train_every, eval_batch_size=eval_batch_size
+        ),
+        messages=rules,
         threads=threads,
     )
     observers = [as_observer(callback) for callback in callbacks]

@@ -629,3 +629,25 @@ def test_a_transform_that_needs_a_model_of_some_size(engine):
     method = fedlada.FederatedMethod(name="largest", local=(KeepsLargest(),), server=fedlada.server.SGD())
     result = run(nn.Sequential(nn.Linear(4, 40), nn.Linear(40, 3)), method=method, rounds=1, engine=engine)
     assert result.history[0]["nd_up"] == 1
+
+
+def test_evaluation_in_smaller_batches():
+    """A model that counts its batches; what is measured stays the same to rounding."""
+    sizes = []
+
+    class Counting(nn.Linear):
+        def forward(self, x):
+            if not self.training:
+                sizes.append(len(x))
+            return super().forward(x)
+
+    results = []
+    for batch in (1000, 7):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            results.append(run(Counting(4, 3), eval_batch_size=batch, engine="sequential").history["test_loss"])
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
+    assert max(sizes) > 7
+    assert sizes.count(7) > 10
+    with pytest.raises(ValueError, match="eval_batch_size must be a whole number of at least 1, got 0"):
+        run(eval_batch_size=0)

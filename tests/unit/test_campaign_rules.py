@@ -101,6 +101,7 @@ def test_the_digest_knows_every_field_that_decides():
         "lr_decay": 0.9,
         "warmup": 4,
         "threads": 2,
+        "eval_batch_size": 7,
         "debias": True,
         "weights": "examples",
         "dropout": 0.1,

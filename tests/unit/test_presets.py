@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import fedlada
+from fedlada.messages import Messages
+from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper.choices import OURS, values_of
 from fedlada.training.suggested import TUNED
@@ -118,3 +120,24 @@ def test_who_was_ahead_is_said_where_something_was_searched():
 
 def _value(text):
     return float(text) if text[0].isdigit() else text
+
+
+def test_an_experiment_is_resolved_once(monkeypatch):
+    Experiment(method="fedlada", messages="lean")  # what recipes send, and which are adaptive, is found out once
+    made = []
+    for kind, call in ((FederatedMethod, "__post_init__"), (Experiment, "__post_init__"), (Messages, "parse")):
+        monkeypatch.setattr(kind, call, _counted(kind, call, made))
+    run = Experiment(method="fedlada", messages="lean", rounds=1, model="mlp")
+    assert sorted(made) == ["Experiment", "FederatedMethod", "Messages"]
+    run.run()
+    assert len(made) == 3
+
+
+def _counted(kind, call, made):
+    function = getattr(kind, call)
+
+    def counted(*arguments):
+        made.append(kind.__name__)
+        return function(*arguments)
+
+    return counted

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import Metric
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.stacked.engine import StackedEngine
 from fedlada.engines.tally import Answer, CohortResult, Tally
@@ -60,9 +60,15 @@ class DistributedEngine(Engine):
     def check_test(self, samples: Samples, what: str = "test") -> None:
         self.inner.check_test(samples, what)
 
-    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    def evaluate(
+        self,
+        params: Tensor,
+        samples: Samples,
+        metrics: Mapping[str, Metric],
+        options: EvaluationOptions = AS_USUAL,
+    ) -> dict[str, float]:
         # By everybody alone: a callback of the first process may evaluate too, and the others would not know.
-        return self.inner.evaluate(params, samples, metrics)
+        return self.inner.evaluate(params, samples, metrics, options)
 
     def prepare(self, plan: RoundPlan) -> None:
         part = shares(plan.assignments, self.num_ranks)[self.rank]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
-from fedlada.engines.evaluation import Loss, Metric
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.tally import Answer, CohortResult, Tally
 from fedlada.federation.plan import RoundPlan
@@ -63,7 +63,13 @@ class Engine(ABC):
         """Refuse test samples that do not fit the model."""
 
     @abstractmethod
-    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    def evaluate(
+        self,
+        params: Tensor,
+        samples: Samples,
+        metrics: Mapping[str, Metric],
+        options: EvaluationOptions = AS_USUAL,
+    ) -> dict[str, float]:
         """Loss, accuracy and the given metrics of the model with these parameters."""
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,29 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples, as_samples
+from fedlada.methods.validation import count, option
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Tensor, Tensor], float]
 """A function of all outputs and all targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """When and how the global model is evaluated."""
+
+    eval_every: int = option(1, "evaluate after so many rounds, and after the last")
+    eval_train_every: int | None = option(None, "also evaluate on all that the clients hold, after so many rounds")
+    eval_batch_size: int = option(1000, "samples per batch of an evaluation: fewer need less memory")
+
+    def __post_init__(self) -> None:
+        count("eval_every", self.eval_every)
+        if self.eval_train_every is not None:
+            count("eval_train_every", self.eval_train_every)
+        count("eval_batch_size", self.eval_batch_size)
+
+
+AS_USUAL = EvaluationOptions()
 
 
 def evaluate(
@@ -22,7 +42,7 @@ def evaluate(
     loss: Loss,
     *,
     metrics: Mapping[str, Metric] | None = None,
-    batch_size: int = 1000,
+    batch_size: int = AS_USUAL.eval_batch_size,
 ) -> dict[str, float]:
     """Mean loss, accuracy where the targets are classes, and the given metrics, in batches that fit in memory.
 
@@ -71,7 +91,9 @@ def are_classes(output: Any, y: Any) -> bool:
     )
 
 
-def predictions(module: nn.Module, samples: Samples, *, batch_size: int = 1000) -> np.ndarray[Any, Any]:
+def predictions(
+    module: nn.Module, samples: Samples, *, batch_size: int = AS_USUAL.eval_batch_size
+) -> np.ndarray[Any, Any]:
     """The class with the highest score, for each sample."""
     module.eval()
     with torch.no_grad():

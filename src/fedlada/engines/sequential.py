@@ -15,7 +15,7 @@ from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import Loss, Metric, evaluate
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.tally import Answer, answer_of
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
@@ -53,10 +53,16 @@ class SequentialEngine(Engine):
     def check_test(self, samples: Samples, what: str = "test") -> None:
         check_fit(self.flat, samples, self.loss, what)
 
-    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    def evaluate(
+        self,
+        params: Tensor,
+        samples: Samples,
+        metrics: Mapping[str, Metric],
+        options: EvaluationOptions = AS_USUAL,
+    ) -> dict[str, float]:
         self.flat.load(params)
         with self._kernels():
-            return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+            return evaluate(self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size)
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)

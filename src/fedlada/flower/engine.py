@@ -17,7 +17,7 @@ from fedlada.data.samples import Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import Loss, Metric, evaluate
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.post import Post
 from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
 from fedlada.federation.batches import LocalWork
@@ -98,10 +98,16 @@ class GridEngine(Engine):
     def check_test(self, samples: Samples, what: str = "test") -> None:
         self.loss = check_fit(self.flat, samples, self.given_loss, what)
 
-    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    def evaluate(
+        self,
+        params: Tensor,
+        samples: Samples,
+        metrics: Mapping[str, Metric],
+        options: EvaluationOptions = AS_USUAL,
+    ) -> dict[str, float]:
         self.flat.load(params)
         with fast_cpu_kernels(self.device, self.flat.vector.numel()):
-            return evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+            return evaluate(self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size)
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)

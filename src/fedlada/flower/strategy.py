@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from fedlada.data.samples import as_samples
-from fedlada.engines.evaluation import Loss, Metric
+from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.threads import check_threads
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize
@@ -267,7 +267,7 @@ class MethodStrategy(Strategy):
             rounds,
             self.test,
             metrics=self.metrics,
-            eval_every=self.eval_every,
+            evaluation=EvaluationOptions(eval_every=self.eval_every),
             messages=self.messages,
             threads=self.threads,
         )

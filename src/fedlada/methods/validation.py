@@ -7,7 +7,7 @@ import math
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -71,6 +71,11 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse all but the given words."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{did_you_mean(value, choices)}")
+
+
+def option(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
+    """A field of a record of options, with the few words that its flag shows."""
+    return field(default=default, metadata={"help": help, "choices": tuple(choices)})
 
 
 def field_types(instance: Any) -> None:

@@ -121,7 +121,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "schedule": describe_schedule(plan.schedule),
         "weights": plan.weights,
         "unreliable": words_of(plan.unreliable),
-        "eval_every": simulation.eval_every,
+        "eval_every": simulation.evaluation.eval_every,
         "threads": simulation.threads,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         **_describe_untrained(simulation),

@@ -15,7 +15,7 @@ from fedlada.federation.cohorts import Cohorts, Everyone, FixedSize
 from fedlada.federation.partition import IID, Given, Partition
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.federation.schedules import Schedule, as_schedule
-from fedlada.messages.spec import Messages, vectors
+from fedlada.messages.spec import Messages, short, vectors
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing import check_transform
@@ -58,11 +58,14 @@ def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method
     return as_schedule(rate, decay)
 
 
-def resolve_messages(text: str, method: FederatedMethod) -> Messages:
-    """The codes of that name, if they suit the method and name only vectors that some method sends."""
-    messages = Messages.parse(text)
+def resolve_messages(messages: str | Messages, method: FederatedMethod) -> Messages:
+    """The rules, if they suit the method and name only vectors that some method sends."""
+    if not isinstance(messages, Messages):
+        messages = Messages.parse(messages)
     messages.of(method)
-    messages.check_names({*vectors(method), *_known_vectors()})
+    own = vectors(method)
+    if not messages.unusual_names <= {*own, *map(short, own)}:  # else all recipes need not be asked
+        messages.check_names({*own, *_known_vectors()})
     return messages
 
 

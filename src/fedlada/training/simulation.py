@@ -12,13 +12,14 @@ import torch
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import Metric
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
 from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
 from fedlada.federation.randomness import torch_seed
 from fedlada.messages.exchange import Exchange
+from fedlada.messages.spec import Messages
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.validation import count
 from fedlada.training.history import History, Result, Row
@@ -57,27 +58,22 @@ class Simulation:
         *,
         validation: Samples | None = None,
         metrics: Mapping[str, Metric] | None = None,
-        eval_every: int = 1,
         train: Samples | None = None,
-        eval_train_every: int | None = None,
-        messages: str = "float32",
+        evaluation: EvaluationOptions = AS_USUAL,
+        messages: Messages | str = "float32",
         threads: int = 1,
     ) -> None:
-        count("eval_every", eval_every)
-        if eval_train_every is not None:
-            count("eval_train_every", eval_train_every)
         self.threads = check_threads(threads)
         self.engine = engine
         self.plan = plan
         self.exchange = Exchange(messages, engine.method, plan.seed)
         self.test, self.validation = test, validation
         self.metrics = dict(metrics or {})
-        self.eval_every = eval_every
         self.train = train
-        self.eval_train_every = eval_train_every
+        self.evaluation = evaluation
         self.held: Samples | None = None
         """What the clients hold, as often as they hold it: a partition may leave samples out, or repeat some."""
-        if train is not None and eval_train_every is not None and isinstance(plan, Plan):
+        if train is not None and evaluation.eval_train_every is not None and isinstance(plan, Plan):
             self.held = train.chosen(np.concatenate(plan.clients))
         self.round = 0
         self.server: Server = engine.method.init(engine.initial_params())
@@ -188,14 +184,14 @@ class Simulation:
     def _evaluate(self, row: Row, server: Server, *, is_last: bool) -> None:
         """Add to a row what is to be measured in this round, unless it is there."""
         due = [
-            ("test", self.test, self.eval_every, self.metrics),
-            ("validation", self.validation, self.eval_every, self.metrics),
-            ("full_train", self.held, self.eval_train_every, {}),
+            ("test", self.test, self.evaluation.eval_every, self.metrics),
+            ("validation", self.validation, self.evaluation.eval_every, self.metrics),
+            ("full_train", self.held, self.evaluation.eval_train_every, {}),
         ]
         for name, samples, every, metrics in due:
             if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):
                 continue
-            measured = self.engine.evaluate(server.params, samples, metrics)
+            measured = self.engine.evaluate(server.params, samples, metrics, self.evaluation)
             row.update({f"{name}_{key}": _finite(value) for key, value in measured.items()})
 
     def result(self) -> Result:

@@ -9,6 +9,7 @@ Elsewhere adaptive methods have what searches on the digits and on Fashion-MNIST
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fedlada.data.sources import DATASETS
@@ -117,6 +118,7 @@ def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
     return {"method": RECIPES[method](**values["hyper"]), "lr": values["lr"], "lr_decay": values["lr_decay"]}
 
 
+@cache
 def is_adaptive(method: str) -> bool:
     """Whether its clients run AMSGrad: by its parts, not by its name, so that a new method needs no entry here."""
     return any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)

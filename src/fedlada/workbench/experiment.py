@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,16 @@ from fedlada.api import simulate
 from fedlada.data.image_folder import Progress
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
 from fedlada.engines.choice import ENGINES
+from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.engines.threads import check_threads
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
-from fedlada.messages.spec import in_full
+from fedlada.messages.spec import Messages, in_full
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters, restored_hyper_parameters, stored_hyper_parameters
-from fedlada.methods.validation import count, field_types, nearest, one_of, probability
+from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback
@@ -40,64 +42,58 @@ CONFIG_FORMAT = 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def _flag(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
-    return field(default=default, metadata={"help": help, "choices": tuple(choices)})
-
-
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(EvaluationOptions):
     """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
 
-    method: str = _flag("fedlada", "the method", tuple(RECIPES))
+    method: str = option("fedlada", "the method", tuple(RECIPES))
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyper-parameters; those left out are the preset's or the recipe's."""
-    dataset: str = _flag("digits", "the data set", tuple(DATASETS))
-    data_dir: str | None = _flag(None, "where the data lie, for npz the file; published ones are looked for in data")
-    augment: str | None = _flag(
+    dataset: str = option("digits", "the data set", tuple(DATASETS))
+    data_dir: str | None = option(None, "where the data lie, for npz the file; published ones are looked for in data")
+    augment: str | None = option(
         None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
     )
-    image_size: int | None = _flag(None, "folder: scale and cut the images to so many pixels")
-    validation: float = _flag(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
-    model: str | None = _flag(None, "a model's name, or package.module:factory for your own")
-    num_clients: int | None = _flag(None, "m: clients in all")
-    cohort_size: int | None = _flag(None, "S: clients per round")
-    cohorts: str = _flag("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
-    partition: str | None = _flag(
+    image_size: int | None = option(None, "folder: scale and cut the images to so many pixels")
+    validation: float = option(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
+    model: str | None = option(None, "a model's name, or package.module:factory for your own")
+    num_clients: int | None = option(None, "m: clients in all")
+    cohort_size: int | None = option(None, "S: clients per round")
+    cohorts: str = option("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
+    partition: str | None = option(
         None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "natural")
     )
-    concentration: float | None = _flag(None, "Dirichlet: the lower, the more clients differ")
-    refill: bool = _flag(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
-    classes_per_client: int = _flag(2, "pathological: classes each client has")
-    size_spread: float = _flag(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
-    batch_size: int | None = _flag(None, "samples per local step")
-    local_epochs: int | None = _flag(None, "passes over a client's data per round")
-    local_steps: int | None = _flag(None, "local steps per round, instead of epochs")
-    lr: float | None = _flag(None, "eta_l: the clients' learning rate")
-    lr_decay: float | None = _flag(None, "factor on the learning rate after each round")
-    warmup: int = _flag(0, "rounds in which the learning rate rises in equal steps to its full size")
-    debias: bool = _flag(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
-    weights: str = _flag("uniform", "how clients count in the mean", ("uniform", "examples"))
-    dropout: float = _flag(0.0, "probability that a client's answer is lost")
-    stragglers: float = _flag(0.0, "probability that a client does only part of its work")
-    rounds: int = _flag(100, "T: rounds to run")
-    eval_every: int = _flag(1, "evaluate after so many rounds, and after the last")
-    eval_train_every: int | None = _flag(None, "also evaluate on all that the clients hold, after so many rounds")
-    target: float | None = _flag(None, "accuracy to reach, for the summary")
-    stop_at_target: bool = _flag(False, "end the run when the target is reached")
-    seed: int = _flag(0, "fixes everything that is random")
-    device: str = _flag("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
-    threads: int = _flag(1, "CPU threads of the run; their number decides the last bits, so the machine never does")
-    engine: str = _flag("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
-    precision: str = _flag("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
-    ordered: bool = _flag(
+    concentration: float | None = option(None, "Dirichlet: the lower, the more clients differ")
+    refill: bool = option(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
+    classes_per_client: int = option(2, "pathological: classes each client has")
+    size_spread: float = option(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
+    batch_size: int | None = option(None, "samples per local step")
+    local_epochs: int | None = option(None, "passes over a client's data per round")
+    local_steps: int | None = option(None, "local steps per round, instead of epochs")
+    lr: float | None = option(None, "eta_l: the clients' learning rate")
+    lr_decay: float | None = option(None, "factor on the learning rate after each round")
+    warmup: int = option(0, "rounds in which the learning rate rises in equal steps to its full size")
+    debias: bool = option(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
+    weights: str = option("uniform", "how clients count in the mean", ("uniform", "examples"))
+    dropout: float = option(0.0, "probability that a client's answer is lost")
+    stragglers: float = option(0.0, "probability that a client does only part of its work")
+    rounds: int = option(100, "T: rounds to run")
+    target: float | None = option(None, "accuracy to reach, for the summary")
+    stop_at_target: bool = option(False, "end the run when the target is reached")
+    seed: int = option(0, "fixes everything that is random")
+    device: str = option("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
+    threads: int = option(1, "CPU threads of the run; their number decides the last bits, so the machine never does")
+    engine: str = option("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
+    precision: str = option("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
+    ordered: bool = option(
         False, "several processes: add uploads in the clients' order, equal to one process to the bit"
     )
-    messages: str = _flag("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
-    dtype: str = _flag("float32", "precision of model and state", tuple(DTYPES))
-    checkpoint_every: int = _flag(10, "rounds between checkpoints")
-    checkpoint_minutes: float | None = _flag(None, "also save when so many minutes have passed")
-    keep: int = _flag(2, "how many checkpoints to keep")
-    tensorboard: bool = _flag(False, "write TensorBoard events into the run's folder")
+    messages: str = option("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
+    dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
+    checkpoint_every: int = option(10, "rounds between checkpoints")
+    checkpoint_minutes: float | None = option(None, "also save when so many minutes have passed")
+    keep: int = option(2, "how many checkpoints to keep")
+    tensorboard: bool = option(False, "write TensorBoard events into the run's folder")
 
     def __post_init__(self) -> None:
         field_types(self)
@@ -114,6 +110,7 @@ class Experiment:
             raise ValueError(f"validation must be in [0, 1), got {self.validation}")
         if self.num_clients is not None:
             count("num_clients", self.num_clients)
+        super().__post_init__()
         full = self.resolved()
         assert full.cohort_size is not None
         count("cohort_size", full.cohort_size)
@@ -127,15 +124,19 @@ class Experiment:
             raise ValueError("stop_at_target needs a target")
         if full.partition in ("pathological", "natural") and self.size_spread != 0:
             raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
-        resolve_messages(self.messages, self.build_method())
-        self.build_schedule()
+        full.build_messages()
+        full.build_schedule()
         if full.partition != "natural":
             full.build_partition(None)
         if self.model is not None:
             check_model_name(self.model)
 
     def resolved(self) -> Experiment:
-        """The same run with nothing left to a default."""
+        """The same run with nothing left to a default. It is made once, and so are its method and its messages."""
+        return self._full
+
+    @cached_property
+    def _full(self) -> Experiment:
         suited = preset(self.dataset, self.method)
         if self.partition == "natural":  # how many there are, the data says
             suited["num_clients"] = None
@@ -146,11 +147,27 @@ class Experiment:
         hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
-        return self if all(getattr(self, name) == one for name, one in changed.items()) else replace(self, **changed)
+        full = copy.copy(self)  # not `replace`: what is filled in need not be checked again
+        for name, value in changed.items():
+            object.__setattr__(full, name, value)
+        full.__dict__["_full"] = full
+        return full
+
+    @cached_property
+    def _method(self) -> FederatedMethod:
+        return RECIPES[self.method](**self.hyper)
+
+    @cached_property
+    def _messages(self) -> Messages:
+        return resolve_messages(self.messages, self.build_method())
 
     def build_method(self) -> FederatedMethod:
         """The method with its hyper-parameters."""
-        return RECIPES[self.method](**{**preset(self.dataset, self.method)["hyper"], **self.hyper})
+        return self.resolved()._method
+
+    def build_messages(self) -> Messages:
+        """The rules by which its vectors travel."""
+        return self.resolved()._messages
 
     def build_schedule(self) -> Schedule:
         """The clients' learning rate in each round."""
@@ -230,15 +247,14 @@ class Experiment:
             lr=full.build_schedule(),
             weights=full.weights,
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
-            eval_every=full.eval_every,
-            eval_train_every=full.eval_train_every,
+            **{one.name: getattr(full, one.name) for one in fields(EvaluationOptions)},
             stop_at_accuracy=full.target if full.stop_at_target else None,
             callbacks=[*callbacks, *self._trackers(out)],
             out=None if out is None else self.folder(out),
             engine=full.engine,
             precision=full.precision,
             ordered=full.ordered,
-            messages=full.messages,
+            messages=full.build_messages(),
             seed=full.seed,
             device=full.device,
             threads=full.threads,

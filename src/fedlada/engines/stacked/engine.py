@@ -12,7 +12,7 @@ from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import Loss, Metric, evaluate
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.evaluate import GraphedEvaluation
 from fedlada.engines.stacked.feed import Feed
@@ -115,20 +115,30 @@ class StackedEngine(Engine):
     def check_test(self, samples: Samples, what: str = "test") -> None:
         check_fit(self.flat, samples, self.loss, what)
 
-    def evaluate(self, params: Tensor, samples: Samples, metrics: Mapping[str, Metric]) -> dict[str, float]:
+    def evaluate(
+        self,
+        params: Tensor,
+        samples: Samples,
+        metrics: Mapping[str, Metric],
+        options: EvaluationOptions = AS_USUAL,
+    ) -> dict[str, float]:
         self.flat.load(params)
-        measured = self._graphed(samples) if self.device.type == "cuda" and not metrics else None
+        measured = (
+            self._graphed(samples, options.eval_batch_size) if self.device.type == "cuda" and not metrics else None
+        )
         if measured is None:
-            measured = evaluate(self.flat.module, samples, self.loss, metrics=metrics)
+            measured = evaluate(
+                self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size
+            )
         self.flat.train()  # frozen parts go back to where they were
         return measured
 
-    def _graphed(self, samples: Samples) -> dict[str, float] | None:
+    def _graphed(self, samples: Samples, batch_size: int) -> dict[str, float] | None:
         """The same by a graph; None where samples or model do not allow one."""
         if not isinstance(samples, ArraySamples) or not self.evaluates_by_graph:
             return None
         if samples not in self.evaluations:
-            self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss)
+            self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss, batch_size)
         try:
             return self.evaluations[samples]()
         except RuntimeError as error:

@@ -9,16 +9,14 @@ from fedlada.data.samples import ArraySamples
 from fedlada.engines.evaluation import Loss, are_classes
 from fedlada.engines.stacked.capture import captured
 
-BATCH = 1000
-
 
 class GraphedEvaluation:
     """Loss and accuracy of a module, whose parameters may change in place, on samples that lie on its device."""
 
-    def __init__(self, module: nn.Module, samples: ArraySamples, loss: Loss) -> None:
+    def __init__(self, module: nn.Module, samples: ArraySamples, loss: Loss, batch_size: int) -> None:
         self.module, self.samples, self.loss = module, samples, loss
         device = samples.x.device
-        self.rows = torch.zeros(min(BATCH, len(samples)), device=device, dtype=torch.int64)
+        self.rows = torch.zeros(min(batch_size, len(samples)), device=device, dtype=torch.int64)
         self.total = torch.zeros((), device=device, dtype=torch.float64)
         self.correct = torch.zeros((), device=device, dtype=torch.int64)
         self.is_classification = False

@@ -84,7 +84,7 @@ def experiment_flags(
     *, without: tuple[str, ...] = (), only: tuple[str, ...] | None = None
 ) -> Callable[[Command], Command]:
     """The flags of an experiment and of every method. A flag that is not given is None and changes nothing."""
-    options = {one.name: _field_option(one) for one in fields(Experiment) if "help" in one.metadata}
+    options = {one.name: _field_option(one) for one in _flag_fields()}
     options |= {name: _hyper_option(name, default) for name, default in all_hyper_parameters().items()}
     options["config"] = click.option(
         "--config",
@@ -142,10 +142,9 @@ def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str
 
 def value_type(name: str) -> click.ParamType[Any]:
     """What turns the text of a flag's value into the value: any field of an experiment, any hyper-parameter."""
-    found = {one.name: _field_option for one in fields(Experiment) if "help" in one.metadata}
+    found = {one.name: one for one in _flag_fields()}
     if name in found:
-        (one,) = (one for one in fields(Experiment) if one.name == name)
-        option = _field_option(one)
+        option = _field_option(found[name])
     elif name in all_hyper_parameters():
         option = _hyper_option(name, all_hyper_parameters()[name])
     else:
@@ -161,6 +160,12 @@ def all_hyper_parameters() -> dict[str, Any]:
     for method in RECIPES:
         found = {**hyper_parameters(method), **found}
     return found
+
+
+def _flag_fields() -> list[Field[Any]]:
+    """The fields that are flags: those of an experiment, then those of the records that it extends."""
+    flags = [one for one in fields(Experiment) if "help" in one.metadata]
+    return sorted(flags, key=lambda one: one.name not in Experiment.__annotations__)
 
 
 def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
