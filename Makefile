@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flower test test-oldest lint types format docs dist benchmark tune clean
+.PHONY: help setup demo demo-flower test test-quick test-oldest lint types format docs dist benchmark tune clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo-flower: $(STAMP) ## a real federation with TLS and four nodes, one of them 
 
 test: $(STAMP) ## run the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
+
+test-quick: $(STAMP) ## run the quick tests: the algebra, the literal references, the engines' equality
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
 
 test-oldest: ## run it with the oldest torch and the other Python that we support
 	$(MAKE) test PYTHON=$(OLDEST_PYTHON) VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt

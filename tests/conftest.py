@@ -17,8 +17,11 @@ if not torch.cuda.is_available():
 
 
 def pytest_collection_modifyitems(items):
-    """The longest test, which mostly waits, first: begun last it would be waited for alone."""
-    items.sort(key=lambda item: "test_flower_processes" not in item.nodeid)
+    """Slow tests first, the longest before all: begun last it would be waited for alone."""
+    for item in items:
+        if "integration" in item.path.parts:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: ("test_flower_processes" not in item.nodeid, item.get_closest_marker("slow") is None))
 
 
 @pytest.fixture

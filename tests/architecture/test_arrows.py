@@ -107,6 +107,7 @@ def test_every_public_name_is_in_one_list():
 
 
 @pytest.mark.parametrize("name", fedlada._MODULES)
+@pytest.mark.slow
 def test_public_modules_can_be_imported_by_their_public_name(name):
     program = f"import fedlada.{name} as one, fedlada; assert one is fedlada.{name}, one; print(one.__spec__.name)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
@@ -160,6 +161,7 @@ print(len(result.history))
 """
 
 
+@pytest.mark.slow
 def test_importing_and_simulating_need_torch_and_numpy_alone():
     run = subprocess.run(
         [sys.executable, "-c", WITH_TORCH_AND_NUMPY_ALONE], capture_output=True, text=True, timeout=120, check=False

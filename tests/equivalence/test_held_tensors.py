@@ -228,6 +228,7 @@ class InPairs(LocalTransform):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("held", [torch.float32, torch.float64, torch.bool])
+@pytest.mark.slow
 def test_whatever_holds_them_and_in_whatever_precision(held, dtype):
     mask = half_of(convolutional())
     own = mask.to(held)

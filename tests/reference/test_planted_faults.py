@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from reference import planted_faults
 
 
+@pytest.mark.slow
 def test_every_planted_fault_is_caught():
     # A process of its own, because it puts faulty copies in place of the library.
     run = subprocess.run(

@@ -206,6 +206,7 @@ def test_the_documentation_of_a_library(tmp_path):
         load_docstrings(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_the_transformer_learns_from_clients_that_nature_made(tmp_path):
     write_library(tmp_path, length=4000)
     train, test, _ = load_docstrings(tmp_path)

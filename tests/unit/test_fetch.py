@@ -213,6 +213,7 @@ def one_set(server, name="set.tar.gz", **more):
     return Official((archive(server, name=name),), folder="set", unpacks=True, **more)
 
 
+@pytest.mark.slow
 def test_two_fetches_at_once_download_once(tmp_path):
     """The second comes while the first is in the middle of its download, waits, and finds it done."""
     with serving() as server:

@@ -195,6 +195,7 @@ print(len(calls), train.images.sum(), test.images.sum())
 SIZED = LOAD.replace("progress=", "image_size=64, progress=")
 
 
+@pytest.mark.slow
 def test_two_processes_build_one_cache(folder):
     root, _ = folder
     both = [
@@ -401,6 +402,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(folder):
     root, _ = folder
     (root / ".fedlada-cache").mkdir()
@@ -418,6 +420,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(folder):
     assert done.stdout.split() == ["train-64.lock"]
 
 
+@pytest.mark.slow
 def test_a_cache_that_can_only_be_read_is_used(folder, tmp_path_factory):
     root, _ = folder
     load_image_folder(root)

@@ -153,6 +153,7 @@ def test_long_runs_are_thinned_out_alike_and_short_ones_never():
     assert kept_rounds(long[:300], rows_per_run(10_000)) == list(range(300))
 
 
+@pytest.mark.slow
 def test_thirty_runs_of_1500_rounds_are_a_page_under_five_megabytes(tmp_path):
     values = {"test_loss": 1 / 3, "test_accuracy": 2 / 3, "full_train_loss": 1 / 7, "drift": 1 / 9, "lr": 1 / 11}
     rows = [row(n, **values, clients=list(range(n % 90, n % 90 + 10))) for n in range(1, 1501)]
@@ -260,6 +261,7 @@ def test_curves_are_means_over_common_rounds():
     assert curves({"fedavg": [[]]}, "test_accuracy").series == ()
 
 
+@pytest.mark.slow
 def test_pictures_of_every_style_in_every_format(tmp_path):
     styles = [
         Series(f"${style}_", (1.0, 2.0, 3.0), (1.0, 3.0, 2.0), style=style) for style in ("line", "points", "arrows")

@@ -104,6 +104,7 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize(("clients", "batch", "depth", "out", "size", "kernel", "stride", "padding"), CONVOLUTIONS)
+@pytest.mark.slow
 def test_convolution_kernels(clients, batch, depth, out, size, kernel, stride, padding):
     triton_kernels = pytest.importorskip("fedlada.engines.stacked.triton_kernels")
     torch.manual_seed(0)
