@@ -128,19 +128,23 @@ class _PublicPlaces(MetaPathFinder, Loader):
     """Lets `from fedlada.recipes import fedavg` find the module where it really is."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        place = _MODULES.get(name.removeprefix("fedlada."))
-        return None if place is None or f"fedlada.{place}" == name else ModuleSpec(name, self)
+        package, _, rest = name.partition(".")
+        public, _, inner = rest.partition(".")
+        place = _MODULES.get(public, public)
+        if package != "fedlada" or place == public:
+            return None
+        return ModuleSpec(name, self, loader_state=".".join(filter(None, (package, place, inner))))
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = import_module(f"fedlada.{_MODULES[spec.name.removeprefix('fedlada.')]}")
-        self.own = module.__spec__
+        module = import_module(spec.loader_state)
+        spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.own  # it stays the module that it was
+        module.__spec__ = getattr(module.__spec__, "loader_state", None)  # it stays the module that it was
 
 
-sys.meta_path.append(_PublicPlaces())
+sys.meta_path.insert(0, _PublicPlaces())
 
 if not TYPE_CHECKING:  # a checker would take every name for known
 

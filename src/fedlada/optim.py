@@ -96,7 +96,12 @@ class LocalOptimizer(torch.optim.Optimizer):
         assert self.local is not None
         lr = float(self.param_groups[0]["lr"])
         # What else changed the parameters since the last step (a reset, an average) counts as part of the way.
-        self.local = self.method.step(replace(self.local, params=self.vector, lr=lr), gradient_at)
+        start = self.vector
+        try:
+            self.local = self.method.step(replace(self.local, params=start, lr=lr), gradient_at)
+        except BaseException:
+            self._write(start)  # not where the method looked
+            raise
         self.num_steps += 1
         self.sum_lr += lr
         self._write(self.local.params)

@@ -30,8 +30,8 @@ class Post:
     def __init__(self, exchange: Exchange, plan: RoundPlan, held: Mapping[int, frozenset[str]] | None = None) -> None:
         self.exchange, self.plan, self.held = exchange, plan, held or {}
         self.ledger = Ledger()
-        self.is_exact = exchange.is_exact("up") and not exchange.remembered
-        """Whether uploads arrive as they are; an engine may then leave them in its own order."""
+        self.is_exact = exchange.is_exact("up") and not exchange.remembered and exchange.method.combiner.is_linear
+        """Whether uploads arrive as they are and are only added up; an engine may then leave them in its own order."""
         self.trained: Tensor | None = None
         """The weighted sum of the deltas as the clients had them, where the server gets others."""
         self._fits: dict[str, list[Tensor]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -100,19 +100,33 @@ class BatchGradient:
     def __init__(self, flat: FlatModel, loss: Loss, x: Any, y: Any) -> None:
         self.flat, self.loss, self.x, self.y = flat, loss, x, y
         self.first_loss: Tensor | float = math.nan
-        self._random_state: Tensor | None = None
+        self._random_states: list[Tensor] | None = None
 
     def __call__(self, point: Tensor) -> Tensor:
-        self._draw_as_before(point)
         self.flat.load(point)
-        loss = self.loss(self.flat.module(self.x), self.y)
+        with self._same_random_numbers():
+            loss = self.loss(self.flat.module(self.x), self.y)
         if isinstance(self.first_loss, float):
             self.first_loss = loss.detach()
         return self.flat.gradient_of(loss)
 
-    def _draw_as_before(self, point: Tensor) -> None:
-        source: Any = torch.cuda if point.is_cuda else torch.random
-        if self._random_state is None:
-            self._random_state = source.get_rng_state()
-        else:
-            source.set_rng_state(self._random_state)
+    @contextmanager
+    def _same_random_numbers(self) -> Iterator[None]:
+        """The model draws what it drew for the first point; a transform goes on from where it was."""
+        if self._random_states is None:
+            self._random_states = self._states()
+            yield
+            return
+        before = self._states()
+        self._set_states(self._random_states)
+        yield
+        self._set_states(before)
+
+    def _states(self) -> list[Tensor]:
+        device = self.flat.vector.device
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+    def _set_states(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        for state in states[1:]:
+            torch.cuda.set_rng_state(state, self.flat.vector.device)

@@ -283,6 +283,7 @@ class MethodStrategy(Strategy):
             "method": self.method.name,
             "local": [describe_part(part) for part in self.method.local],
             "server": describe_part(self.method.server),
+            "combiner": describe_part(self.method.combiner),
             "num_params": engine.initial_params().numel(),
             "num_clients": self.num_clients,
             "cohorts": words_of(self.cohorts),

@@ -215,13 +215,13 @@ class FederatedMethod:
     def with_held(self, function: Callable[[Tensor], Tensor]) -> FederatedMethod:
         """The same method with `function` applied to the tensors that its parts hold."""
         local = tuple(map_held(function, part) for part in self.local)
-        server = map_held(function, self.server)
-        is_same = server is self.server and all(map(operator.is_, local, self.local))
-        return self if is_same else replace(self, local=local, server=server)
+        server, combiner = map_held(function, self.server), map_held(function, self.combiner)
+        is_same = all(map(operator.is_, (*local, server, combiner), (*self.local, self.server, self.combiner)))
+        return self if is_same else replace(self, local=local, server=server, combiner=combiner)
 
     @property
     def _lengths(self) -> list[int]:
-        return lengths((*self.local, self.server))
+        return lengths((*self.local, self.server, self.combiner))
 
     @staticmethod
     def _view(local: Local, index: int) -> Step:

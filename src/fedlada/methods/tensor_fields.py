@@ -14,10 +14,11 @@ from torch import Tensor
 from fedlada.methods.state import has_tensors, held_by, map_object, tensors_inside
 
 if TYPE_CHECKING:
+    from fedlada.methods.combine import Combiner
     from fedlada.methods.local import LocalTransform
     from fedlada.methods.server import ServerOptimizer
 
-    Part = TypeVar("Part", LocalTransform, ServerOptimizer)
+    Part = TypeVar("Part", Combiner, LocalTransform, ServerOptimizer)
 
 
 def map_held(function: Callable[[Tensor], Tensor], part: Part) -> Part:
@@ -31,7 +32,7 @@ def suited(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor.detach().to(like.device, like.dtype if tensor.is_floating_point() else None, copy=True)
 
 
-def lengths(parts: Iterable[LocalTransform | ServerOptimizer]) -> list[int]:
+def lengths(parts: Iterable[Combiner | LocalTransform | ServerOptimizer]) -> list[int]:
     """Of what the parts hold, the longest first: one of them may be the model's size."""
     held = (tensor for part in parts for _, tensor in tensors_inside("", held_by(part)))
     return sorted({tensor.shape[-1] for tensor in held if tensor.ndim}, reverse=True)

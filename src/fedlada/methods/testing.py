@@ -39,6 +39,8 @@ def check_transform(part: LocalTransform) -> None:
     Call it in the tests of a transform; `simulate` calls it too. It is tried on a copy with two steps of two clients,
     alone and stacked, and what it draws at random is no part of a run.
     """
+    if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
+        raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
     here = map_held(partial(suited, like=_gradients()), part)
     for whole in (WIDTH, *lengths([part])):  # what it holds may be of a model's size
         try:

@@ -111,6 +111,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "method": engine.method.name,
         "local": [describe_part(part) for part in engine.method.local],
         "server": describe_part(engine.method.server),
+        "combiner": describe_part(engine.method.combiner),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),
         "data": engine.data_digest(),

@@ -141,12 +141,17 @@ class Simulation:
 
     def run_round(self, is_last: bool = False) -> Row:
         """One round; its row is added to the history. If it fails, nothing has changed."""
+        with cpu_threads(self.engine.device, self.threads):
+            return self._run_round(is_last)
+
+    def _run_round(self, is_last: bool) -> Row:
         start = time.perf_counter()
         plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
         self.engine.while_waiting = self._look_ahead
         try:
             post = Post(self.exchange, plan, self._held(plan))
-            result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
+            with self._seeded("combine", plan.round):
+                result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
             self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
         server = post.kept_as_they_were(self.server, self._aggregate(plan, result))
@@ -200,11 +205,11 @@ class Simulation:
         return Result(model, self.history, self.engine.method, self.server, self.stopped)
 
     @contextmanager
-    def _servers_randomness(self, round: int) -> Iterator[None]:
-        """A server may add noise: it is the seed's, as all else."""
+    def _seeded(self, purpose: str, round: int) -> Iterator[None]:
+        """A combiner or a server may add noise: it is the seed's, as all else."""
         device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(torch_seed(self.plan.seed, "server", round))
+            torch.manual_seed(torch_seed(self.plan.seed, purpose, round))
             yield
 
     def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
@@ -215,7 +220,7 @@ class Simulation:
                     f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
                 )
             return self.server  # nobody worked: the round is skipped, and its row says who was lost or idle
-        with self._servers_randomness(plan.round):
+        with self._seeded("server", plan.round):
             server = self.engine.method.aggregate(
                 self.server,
                 result.mean,

@@ -61,12 +61,12 @@ class StoredRun:
         export(self.model, Path(path))
 
 
-def load_run(path: str | Path, model: Model | None = None, *, trust: bool = False) -> StoredRun:
+def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool = False) -> StoredRun:
     """Open a run's folder; a `model` that is not built in is given, or imported where the folder is trusted."""
     folder = Path(path)
     config = read_config(folder)
-    if model is None:
-        experiment = stored_experiment(folder, config, trust=trust)
+    if model is None or isinstance(model, str):
+        experiment = stored_experiment(folder, config, model=model, trust=trust)
         model = experiment.build_model(replace(experiment, augment="none").load_data())
     # As the run made it: what is frozen is in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)

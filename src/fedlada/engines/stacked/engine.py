@@ -82,7 +82,7 @@ class StackedEngine(Engine):
         self.batch_size = 0
         self.stacks: dict[tuple[int, int], Stack] = {}
         self.feeds: dict[tuple[int, int, int], Feed] = {}
-        self.evaluations: dict[Samples, GraphedEvaluation] = {}
+        self.evaluations: dict[tuple[Samples, int], GraphedEvaluation] = {}
         self.evaluates_by_graph = True
         self.why = self._why()
 
@@ -137,10 +137,11 @@ class StackedEngine(Engine):
         """The same by a graph; None where samples or model do not allow one."""
         if not isinstance(samples, ArraySamples) or not self.evaluates_by_graph:
             return None
-        if samples not in self.evaluations:
-            self.evaluations[samples] = GraphedEvaluation(self.flat.module, samples, self.loss, batch_size)
+        key = (samples, batch_size)
+        if key not in self.evaluations:
+            self.evaluations[key] = GraphedEvaluation(self.flat.module, samples, self.loss, batch_size)
         try:
-            return self.evaluations[samples]()
+            return self.evaluations[key]()
         except RuntimeError as error:
             self.evaluates_by_graph = False
             warnings.warn(f"the evaluation cannot be captured as a graph and runs without: {error}", stacklevel=3)

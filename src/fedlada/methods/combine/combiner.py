@@ -18,7 +18,7 @@ class Combiner(ABC):
 
     @abstractmethod
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
-        """One upload from those of the clients, in the order of their numbers.
+        """One upload from those of the clients, in the order of their numbers, their vectors in the model's order.
 
         Uploads may come from a generator, and each is valid until the next is asked for. `weights` may grow while
         uploads are taken: the weight of an upload is there when the upload is.

@@ -22,10 +22,6 @@ class LocalTransform:
     this is refused.
     """
 
-    def __init_subclass__(cls) -> None:
-        if cls.apply is LocalTransform.apply and cls.look is LocalTransform.look:
-            raise TypeError(f"{cls.__name__} must implement apply or look: it would change nothing")
-
     positive: ClassVar[frozenset[str]] = frozenset()
     """Names of those of its vectors that hold positive numbers alone, which no message may round to zero."""
     elementwise: ClassVar[bool] = False

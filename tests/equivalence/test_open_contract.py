@@ -1,0 +1,177 @@
+"""What users may do with the contract: combiners and looks of their own, in every engine and with the seed's bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from fedlada.local import SharpnessAware, TowardGlobalDirection
+from fedlada.server import SGD
+from fedlada.testing import check_transform
+from torch import nn
+
+import fedlada
+from fedlada import Combiner, FederatedMethod, LocalTransform, Upload, average, recipes
+from tasks import blobs, small_net
+
+X, Y = blobs()
+
+
+def run(method, **changes):
+    values = {"rounds": 3, "cohort_size": 4, "batch_size": 8, "lr": 0.05, "test": (X, Y)}
+    return fedlada.simulate(deep_net(), (X, Y), method=method, **{**values, **changes})
+
+
+def deep_net():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def with_combiner(combiner):
+    return FederatedMethod(name="mine", local=(), server=SGD(), combiner=combiner)
+
+
+@dataclass(frozen=True)
+class NoisyMean(Combiner):
+    """A private mean: noise behind the last upload."""
+
+    def combine(self, uploads, weights=None):
+        mean = average(uploads, weights)
+        return Upload(mean.delta + 1e-3 * torch.randn_like(mean.delta), mean.extra)
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(Combiner):
+    """The mean of some parameters alone, by their place in the model."""
+
+    mask: torch.Tensor
+
+    def combine(self, uploads, weights=None):
+        mean = average(uploads, weights)
+        return Upload(mean.delta * self.mask, mean.extra)
+
+
+def test_noise_of_a_combiner_is_the_seeds():
+    method = with_combiner(NoisyMean())
+    first = run(method).server.params
+    torch.manual_seed(99)
+    assert torch.equal(run(method).server.params, first)
+    assert not torch.equal(run(method, seed=1).server.params, first)
+
+
+@pytest.mark.parametrize("messages", ["float32", "int8"])
+def test_a_combiner_sees_the_models_order_in_every_engine(messages):
+    mask = torch.zeros(sum(p.numel() for p in deep_net().parameters()))
+    mask[:6] = 1
+    one, other = (
+        run(with_combiner(Masked(mask)), engine=engine, dtype=torch.float64, messages=messages)
+        for engine in ("sequential", "stacked")
+    )
+    torch.testing.assert_close(one.server.params, other.server.params, rtol=1e-10, atol=1e-12)
+    start = torch.nn.utils.parameters_to_vector(deep_net().parameters()).double()
+    moved = one.server.params != start
+    assert moved[:6].all()
+    assert not moved[6:].any()
+
+
+def test_another_combiner_is_another_run(tmp_path):
+    run(recipes.fedavg(), rounds=1, out=tmp_path / "run")
+    other = FederatedMethod(name="fedavg", local=(), server=SGD(), combiner=NoisyMean())
+    with pytest.raises(ValueError, match=r"combiner is .*Mean.* there and .*NoisyMean.* here"):
+        run(other, rounds=2, out=tmp_path / "run")
+
+
+def test_a_combiner_must_be_one():
+    with pytest.raises(ValueError, match="combiner must be a Combiner, got 'mean'"):
+        FederatedMethod(name="mine", local=(), server=SGD(), combiner="mean")
+
+
+@dataclass(frozen=True)
+class NoisyLook(LocalTransform):
+    """Looks in a random direction, behind a first gradient."""
+
+    def look(self, point, local, step, gradient_at):
+        gradient_at(point)
+        noise = torch.randn_like(point)
+        SEEN.append(noise)
+        return point + 0.01 * noise, local
+
+
+SEEN: list[torch.Tensor] = []
+
+
+def test_a_look_draws_anew_in_every_step():
+    SEEN.clear()
+    run(FederatedMethod(name="mine", local=(NoisyLook(),), server=SGD()), rounds=1, engine="sequential")
+    size = sum(p.numel() for p in deep_net().parameters())
+    drawn = [tuple(one.tolist()) for one in SEEN if one.shape == (size,)]
+    assert len(set(drawn)) == len(drawn) > 4
+
+
+@pytest.mark.parametrize(
+    "local",
+    [(SharpnessAware(rho=0.1), TowardGlobalDirection(alpha=0.3)), (TowardGlobalDirection(alpha=0.3), SharpnessAware())],
+)
+def test_the_look_combines_with_other_transforms(local):
+    method = FederatedMethod(name="mine", local=local, server=SGD())
+    one, other = (run(method, engine=engine, dtype=torch.float64) for engine in ("sequential", "stacked"))
+    torch.testing.assert_close(one.server.params, other.server.params, rtol=1e-10, atol=1e-12)
+    plain = run(recipes.fedcm(alpha=0.3), dtype=torch.float64)
+    assert not torch.allclose(one.server.params, plain.server.params, rtol=1e-4)
+
+
+def test_a_closure_that_fails_leaves_the_parameters_where_they_were():
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedsam(), lr=0.1)
+    before, calls = optimizer.vector, []
+
+    def closure():
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("out of data")
+        optimizer.zero_grad()
+        loss = model(torch.from_numpy(X).float()).square().mean()
+        loss.backward()
+        return loss
+
+    with pytest.raises(RuntimeError, match="out of data"):
+        optimizer.step(closure)
+    assert torch.equal(optimizer.vector, before)
+
+
+def test_a_transform_that_does_nothing_is_refused():
+    class Nothing(LocalTransform):
+        pass
+
+    with pytest.raises(ValueError, match="Nothing implements neither apply nor look"):
+        check_transform(Nothing())
+
+
+@dataclass(frozen=True)
+class FirstHalf(LocalTransform):
+    """Says that the order does not matter, and looks at places."""
+
+    elementwise = True
+
+    def apply(self, update, local, step):
+        return torch.cat([update[..., :1], 0 * update[..., 1:]], dim=-1), local
+
+
+def test_a_wrong_declaration_is_refused():
+    with pytest.raises(ValueError, match="FirstHalf declares elementwise = True, but gives another result"):
+        check_transform(FirstHalf())
+
+
+def test_public_places_hide_no_other_module():
+    program = """
+import fedlada, importlib.util
+from fedlada.local.transform import LocalTransform
+assert LocalTransform is fedlada.LocalTransform
+print([name for name in fedlada._MODULES if importlib.util.find_spec(name) is not None])
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout.strip() == "[]", run.stderr
