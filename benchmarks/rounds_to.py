@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlada.methods.recipes import restored_hyper_parameters
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
@@ -30,7 +29,7 @@ NOT_COMPARED = DECIDES_NOTHING | {"seed", "device", "fedlada"}
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
-    flat = {**config, **restored_hyper_parameters(config["method"], config["hyper"])}
+    flat = {**config, **config["hyper"]}
     return {name: value for name, value in flat.items() if name not in NOT_COMPARED and not isinstance(value, dict)}
 
 

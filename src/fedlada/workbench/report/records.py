@@ -12,7 +12,6 @@ from typing import Any
 
 from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.messages import PRESETS
-from fedlada.methods.recipes import restored_hyper_parameters
 from fedlada.runs.clients import read_clients
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
@@ -190,7 +189,7 @@ def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A configuration as names and texts; hyper-parameters stand beside the other fields."""
-    hyper = restored_hyper_parameters(config.get("method"), config.get("hyper"))
+    hyper = config.get("hyper")
     plain = {name: value for name, value in config.items() if name != "hyper"}
     fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
     return [
