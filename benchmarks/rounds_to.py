@@ -17,20 +17,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlada.methods.recipes import restored_hyper_parameters
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING
-from fedlada.workbench.campaign.over_seeds import NEVER, spread
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.table import NEVER, Table, spread
 from fedlada.workbench.words import in_words
 
 NOT_COMPARED = DECIDES_NOTHING | {"seed", "device", "fedlada"}
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
-    flat = {**config, **restored_hyper_parameters(config["method"], config["hyper"])}
+    flat = {**config, **config["hyper"]}
     return {name: value for name, value in flat.items() if name not in NOT_COMPARED and not isinstance(value, dict)}
 
 
@@ -43,9 +41,10 @@ def numbers(kind: type) -> Callable[[str], list[Any]]:
 
 def over_seeds(values: Sequence[float | None], digits: int) -> str:
     known = tuple(value for value in values if value is not None)
+    text = spread(known, f".{digits}f")
     if len(known) == len(values):
-        return spread(known, digits)
-    return f"{NEVER} ({len(known)} of {len(values)}: {spread(known, digits)})" if known else NEVER
+        return text
+    return f"{NEVER} ({len(known)} of {len(values)}: {text})" if known else NEVER
 
 
 def varied_in(configs: Sequence[dict[str, Any]]) -> list[str]:
@@ -82,7 +81,8 @@ def over_rounds(histories: Sequence[History], rounds: range, metric: str) -> str
     if min(len(one) for one in histories) < rounds[-1] or not all(values):
         return "-"
     lowest, highest = min(map(min, values)), max(map(max, values))
-    return f"{spread([sum(one) / len(one) for one in values], digits)} ({lowest:.{digits}f} to {highest:.{digits}f})"
+    means = spread([sum(one) / len(one) for one in values], f".{digits}f")
+    return f"{means} ({lowest:.{digits}f} to {highest:.{digits}f})"
 
 
 def main() -> None:

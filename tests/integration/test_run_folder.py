@@ -108,10 +108,16 @@ def test_another_run_is_not_overwritten(six_rounds):
     assert rows(six_rounds) == before
 
 
-def test_a_value_that_is_not_stored_is_called_what_it_is(tmp_path):
+def test_another_hyper_parameter_is_another_run(tmp_path):
     first = ("run", "--method", "fedlada", *QUICK, "--rounds", 1, "--out", tmp_path / "r")
     fedlada(*first)
-    assert "(power is at its default there and 0.25 here)" in fedlada(*first, "--power", 0.25, code=2).stderr
+    assert "(power is 0.5 there and 0.25 here)" in fedlada(*first, "--power", 0.25, code=2).stderr
+    path = tmp_path / "r" / "config.json"
+    config = json.loads(path.read_text())
+    del config["hyper"]["power"]  # as a run was stored before every value was named
+    path.write_text(json.dumps(config))
+    for command in (first, ("resume", tmp_path / "r")):
+        assert "the configuration does not name power: add its value" in fedlada(*command, code=2).stderr
 
 
 def test_a_configuration_from_a_newer_version_is_refused(six_rounds):
@@ -378,10 +384,10 @@ def test_bytes_that_are_no_text_are_damage_like_any_other(six_rounds, tmp_path):
     assert "round-000006.json is damaged" in done.stderr
 
 
-def test_a_folder_of_an_older_version_without_a_newer_flag_goes_on(six_rounds, tmp_path):
+def test_a_folder_without_a_newer_flag_goes_on(six_rounds, tmp_path):
     path = six_rounds / "config.json"
     config = json.loads(path.read_text())
-    del config["size_spread"], config["hyper"]["clip_norm"]
+    del config["size_spread"]
     path.write_text(json.dumps(config))
     resumed_equals_whole(six_rounds, tmp_path)
 

@@ -14,13 +14,13 @@ from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
 from fedlada.methods.local import AMSGrad
+from fedlada.methods.recipes import hyper_parameters
 from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
 from fedlada.paper.describe import setting_notes
 from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group, ratios
 from fedlada.paper.targets import TARGETS
-from fedlada.runs.parts import describe_part
 from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
 from fedlada.workbench.campaign import identity
@@ -113,6 +113,7 @@ def test_the_digest_knows_every_field_that_decides():
         "precision": "float32",
         "ordered": True,
         "messages": "lean",
+        "threads": 2,
         "dtype": "float64",
         "model": "cnn-gn",
         "classes_per_client": 3,
@@ -393,30 +394,23 @@ def test_half_a_client_is_rounded_up():
     assert [one.experiment.cohort_size for one in TARGETS["F4"].requests(own)] == [3, 5, 10, 25]  # of 50
 
 
-def test_what_came_when_runs_were_stored_already_is_not_said_at_its_default():
-    """Runs of before, in folders, caches, archives and federations, are the same runs."""
-    plain, said, other = (Experiment(method="fedlada", hyper=hyper) for hyper in ({}, {"power": 0.5}, {"power": 0.25}))
-    assert "power" not in plain.to_json()["hyper"]
-    assert other.to_json()["hyper"]["power"] == 0.25
-    assert digest(plain) == digest(said) != digest(other)
-    assert "power" not in describe_part(AMSGrad())
-    assert "power=0.25" in describe_part(AMSGrad(power=0.25))
-    assert other.build_method().local[-2].power == 0.25
-
-
-def test_a_stored_run_keeps_a_value_that_is_not_said_where_its_data_set_suggests_another(monkeypatch):
-    """What suits a data set changes from version to version, and a run that goes on must not change with it."""
+def test_a_stored_run_names_every_hyper_parameter(monkeypatch):
+    """Suggested values change from version to version, and a run that goes on must not change with them."""
 
     def power(experiment):
         return next(part.power for part in experiment.build_method().local if isinstance(part, AMSGrad))
 
     monkeypatch.setitem(TUNED, ("digits", "fedlada"), {"lr": 0.01, "hyper": {"power": 0.125}})
-    said = Experiment(method="fedlada", hyper={"power": 0.5})
-    assert "power" not in said.to_json()["hyper"]
-    read = Experiment.from_json(json.loads(json.dumps(said.to_json())))
-    assert read.resolved() == read.resolved().resolved() == said.resolved()
-    assert power(read) == 0.5
-    assert read.to_json() == said.to_json()
-    by_hand = Experiment.from_json({"method": "fedlada"})
-    assert power(by_hand) == 0.125
-    assert power(Experiment.from_json(by_hand.to_json())) == 0.125
+    said, plain = Experiment(method="fedlada", hyper={"power": 0.5}), Experiment(method="fedlada")
+    assert (power(said), power(plain), power(Experiment.from_json({"method": "fedlada"}))) == (0.5, 0.125, 0.125)
+    for one in (said, plain):
+        stored = json.loads(json.dumps(one.to_json()))
+        assert stored["hyper"].keys() == hyper_parameters("fedlada").keys()
+        read = Experiment.from_json(stored)
+        assert read.resolved() == one.resolved()
+        assert read.to_json() == stored
+        assert power(read) == power(one)
+    assert digest(said) != digest(plain)
+    del stored["hyper"]["power"]
+    with pytest.raises(ValueError, match="the configuration does not name power: add its value to hyper, or begin"):
+        Experiment.from_json(stored)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -158,7 +160,9 @@ def test_intervals_cover_the_slope_as_often_as_they_say():
     assert 180 <= held <= 198
     assert fits.slope(x, [3 * size**-1.25 for size in x]) == pytest.approx(-1.25, abs=1e-12)
     for freedom, quantile in ((1, 12.7062), (2, 4.3027), (7, 2.3646), (30, 2.0423)):
-        assert fits.student_quantile(0.975, freedom) == pytest.approx(quantile, abs=2e-4)
+        values = generator(freedom, "test quantiles").normal(size=freedom + 1)
+        half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+        assert fits.interval(values).high - fits.interval(values).mean == pytest.approx(half, rel=1e-4)
     wide, narrow = fits.interval([1.0, 2.0, 4.0], choices=7), fits.interval([1.0, 2.0, 4.0])
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
     # 7/3 with the standard deviation 1.5275 of three values, and the quantile of two degrees of freedom.
@@ -254,12 +258,15 @@ def test_consistency_follows_the_square_of_alpha():
         assert large / small == pytest.approx(16, rel=0.1)
 
 
-def test_what_cannot_be_studied_is_refused():
+def test_what_cannot_be_studied_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="scale must be one of smoke, quick, full, got 'huge'"):
         study("huge", [0, 1])
     for seeds in ([0], [3, 3]):
         with pytest.raises(ValueError, match="at least two seeds"):
             study("smoke", seeds)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ModuleNotFoundError, match=r"intervals need scipy: pip install 'fedlada\[all\]'"):
+        study("smoke", [0, 1])
 
 
 def test_every_scale_runs_each_claim_beside_its_control():

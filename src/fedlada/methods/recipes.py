@@ -7,8 +7,7 @@ does; adaptive ones clip, add L2, then AMSGrad, then the amendment. `docs/method
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any
 
 from fedlada.methods.local import (
@@ -22,7 +21,6 @@ from fedlada.methods.local import (
     TowardGlobalDirection,
     WeightDecay,
 )
-from fedlada.methods.local.transform import UNSAID_AT_DEFAULT
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.server import SGD, Adam, Dynamic, ServerOptimizer
 from fedlada.methods.validation import not_negative
@@ -257,30 +255,6 @@ RECIPES: dict[str, Callable[..., FederatedMethod]] = {
 def hyper_parameters(method: str) -> dict[str, Any]:
     """A method's hyper-parameters with the recipe's defaults."""
     return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
-
-
-def stored_hyper_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all values those that the configuration of a run names."""
-    unsaid = _unsaid_at_default(method)
-    return {name: value for name, value in values.items() if name not in unsaid or value != unsaid[name]}
-
-
-def restored_hyper_parameters(method: object, named: Any) -> Any:
-    """A configuration's values with those that it does not name; where others are missing too it is no stored one."""
-    if not isinstance(method, str) or method not in RECIPES or not isinstance(named, dict):
-        return named
-    unsaid = _unsaid_at_default(method)
-    is_stored = set(hyper_parameters(method)) - set(unsaid) <= set(named)
-    return {**unsaid, **named} if is_stored else named
-
-
-def _unsaid_at_default(method: str) -> dict[str, Any]:
-    """Hyper-parameters that were added when runs had been stored already, with the recipe's default.
-
-    A configuration does not name them at that, so that runs from before and after have the same one.
-    """
-    added = {one.name for one in fields(AMSGrad) if one.metadata == UNSAID_AT_DEFAULT}
-    return {name: value for name, value in hyper_parameters(method).items() if name in added}
 
 
 HYPER_PARAMETERS: dict[str, str] = {

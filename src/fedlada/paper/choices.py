@@ -85,11 +85,10 @@ def values_of(preset: str, paper_dataset: str, dataset: str, method: str) -> Val
     with_l2 = _with_l2(printed)
     if preset == "paper-l2":
         return with_l2
-    if (dataset, method) not in OURS and (dataset, method) in TUNED:
-        found = TUNED[dataset, method]
-        return Values(found["lr"], hyper=dict(found.get("hyper", {})))
-    ours = OURS.get((dataset, method))
-    return printed if ours is None else Values(ours[0], hyper={**with_l2.hyper, **ours[1]})
+    if (ours := OURS.get((dataset, method))) is not None:
+        return Values(ours[0], hyper={**with_l2.hyper, **ours[1]})
+    found = TUNED.get((dataset, method))
+    return printed if found is None else Values(found["lr"], hyper=dict(found.get("hyper", {})))
 
 
 def _printed(paper_dataset: str, method: str) -> Values:
@@ -116,4 +115,6 @@ OURS: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {
     ("fashion-mnist", "localadam"): (2e-3, {"weight_decay": 0.0, "v_init": 1e-8, "beta1": 0.0}),
     ("fashion-mnist", "fedlada"): (5e-3, {"weight_decay": 0.0, "v_init": 1e-6, "alpha": 0.3, "beta1": 0.0}),
 }
-"""For the quick scale: the best of 26 a method, on held-out training data (`benchmarks/results/sweep2_quick_*.md`)."""
+"""For the quick scale, on top of `paper-l2`: the best of 26 a method on held-out data (`benchmarks/results/sweep2_*`).
+
+Not among the suggested values: they belong to that scale's model and clients, not to the data set."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from fedlada.paper.setting import Setting
 from fedlada.plots.chart import Chart
-from fedlada.workbench.campaign.over_seeds import NEVER, OverSeeds, best, final, over_seeds
+from fedlada.workbench.campaign.over_seeds import OverSeeds, best, final, over_seeds
 from fedlada.workbench.campaign.request import Outcome, Request
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.table import NEVER, Table
 
 Results = Mapping[str, Sequence[Outcome]]
 """The outcomes of each group of requests, one for each seed."""

@@ -33,10 +33,6 @@ FREE_TO_CHANGE = {
 """What may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
 
 
-UNTRAINED = "not_trained"
-"""In a configuration: what the model holds beside its trained parameters."""
-
-
 def is_experiment(config: Mapping[str, Any]) -> bool:
     """Whether this is the configuration of an `Experiment`, from which a run can be made again.
 
@@ -79,7 +75,7 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     # What says most comes first: another method has other hyper-parameters too.
     for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
         there, here = stored.get(name), config.get(name)
-        if there == here or name in FREE_TO_CHANGE or (name == UNTRAINED and there is None):  # not said formerly
+        if there == here or name in FREE_TO_CHANGE:
             continue
         if isinstance(there, dict) and isinstance(here, dict):
             if inner := first_difference(there, here):
@@ -132,7 +128,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
 def _describe_untrained(simulation: Simulation) -> dict[str, str]:
     """Frozen parameters and buffers, where there are any: no checkpoint holds them."""
     digest = untrained_digest(simulation.engine.model(simulation.server.params))
-    return {} if digest == hashlib.sha256().hexdigest() else {UNTRAINED: digest}
+    return {} if digest == hashlib.sha256().hexdigest() else {"not_trained": digest}
 
 
 def _describe_loss(loss: Any) -> str:

@@ -10,14 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlada.methods.local.transform import UNSAID_AT_DEFAULT
 from fedlada.methods.state import map_inside
 
 
 def describe_part(part: object) -> str:
     """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
     # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
-    own = _said(part) if is_dataclass(part) else getattr(part, "__dict__", {})
+    own = (
+        {one.name: getattr(part, one.name) for one in fields(part)}
+        if is_dataclass(part)
+        else getattr(part, "__dict__", {})
+    )
     named = map_inside(_Named, own)
     return f"{type(part).__qualname__}({', '.join(f'{k}={describe_value(v)}' for k, v in sorted(named.items()))})"
 
@@ -38,12 +41,6 @@ def describe_value(value: Any) -> str:
     if isinstance(value, (FunctionType, MethodType)):
         return value.__qualname__
     return type(value).__qualname__ if _says_its_place(value) else repr(value)
-
-
-def _said(part: Any) -> dict[str, Any]:
-    values = {one: getattr(part, one.name) for one in fields(part)}
-    unsaid = {one for one in values if one.metadata == UNSAID_AT_DEFAULT and values[one] == one.default}
-    return {one.name: value for one, value in values.items() if one not in unsaid}
 
 
 class _Named:

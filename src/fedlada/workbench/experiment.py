@@ -25,7 +25,7 @@ from fedlada.federation.partition import IID, ByKey, Dirichlet, Partition, Patho
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.messages.spec import Messages, in_full
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.recipes import RECIPES, hyper_parameters, restored_hyper_parameters, stored_hyper_parameters
+from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.training.history import Result
@@ -282,26 +282,26 @@ class Experiment(EvaluationOptions):
         return [TensorBoard(Path(out) / "events")]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything needed to run it again, as plain values; a few are left out at the recipe's default."""
+        """Everything needed to run it again, as plain values."""
         from fedlada import __version__
 
-        full = asdict(self.resolved())
-        full["hyper"] = stored_hyper_parameters(self.method, full["hyper"])
-        return {"format": CONFIG_FORMAT, "fedlada": __version__, **full}
+        return {"format": CONFIG_FORMAT, "fedlada": __version__, **asdict(self.resolved())}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
         stored = dict(values)
-        if "hyper" in stored:  # what a stored run does not name has its default, whatever suits the data set now
-            stored["hyper"] = restored_hyper_parameters(stored.get("method"), stored["hyper"])
         version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
         if not isinstance(written, int) or written > CONFIG_FORMAT:
             raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")
         known = [one.name for one in fields(cls)]
         if unknown := sorted(set(stored) - set(known)):
             raise ValueError(f"the configuration has an unknown field {unknown[0]!r}{nearest(unknown[0], known)}")
-        return cls(**{**stored, **changes})
+        experiment = cls(**{**stored, **changes})
+        unnamed = [name for name in hyper_parameters(experiment.method) if name not in experiment.hyper]
+        if "format" in values and unnamed:  # of a stored run, what suits the data set now decides nothing
+            raise ValueError(f"the configuration does not name {unnamed[0]}: add its value to hyper, or begin again")
+        return experiment
 
     @classmethod
     def read(cls, path: Path) -> Experiment:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedlada.methods.local.transform import UNSAID_AT_DEFAULT, LocalTransform
+from fedlada.methods.local.transform import LocalTransform
 from fedlada.methods.state import ClientRound, Round, Step, Vectors
 from fedlada.methods.validation import at_most_half, decay_of_old, one_of, positive
 
@@ -37,7 +37,7 @@ class AMSGrad(LocalTransform):
     """The mapping h of v to v_hat: the running maximum (AMSGrad), or without it v itself above the floor (Adam)."""
     bias_correction: bool = False
     """Divide m by 1 - beta1^tau, and v by 1 - beta2^tau where it started from zero."""
-    power: float = field(default=0.5, metadata=UNSAID_AT_DEFAULT)
+    power: float = 0.5
     """Of v_hat: 1/2 is the root. The smaller, the less a step differs between coordinates."""
     second_moment: str = "averaged"
     """"averaged" by the server over the cohort, or "reset" by each client in each round."""

@@ -8,9 +8,6 @@ from torch import Tensor
 
 from fedlada.methods.state import ClientRound, GradientAt, Round, Step, Vectors
 
-UNSAID_AT_DEFAULT: dict[str, bool] = {"unsaid at default": True}
-"""Metadata of a field that came when runs were stored already: these are the same runs as those with its default."""
-
 
 class LocalTransform:
     """One link of the chain that turns a gradient into the step that a client takes.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.paper.theory import amendment, speedup
+from fedlada.paper.theory.fits import scipy_stats
 from fedlada.plots.chart import Chart
 from fedlada.workbench.report.table import Table
 
@@ -54,6 +55,7 @@ def study(
     own = [whole_number("seeds", seed) for seed in seeds]
     if len(set(own)) < max(len(own), 2):
         raise ValueError(f"the study needs at least two seeds, all different, to say how sure it is; got {own}")
+    scipy_stats()  # what is missing is said before minutes are spent
     size, tell = SCALES[scale], progress or _silence
     planned = speedup.plans(
         cohort_sizes=size.cohort_sizes,

@@ -12,9 +12,8 @@ from fedlada.paper.theory.fits import slope, slope_over_seeds
 from fedlada.paper.theory.horizon import SCALES, THEOREM, Search, Setting, search
 from fedlada.paper.theory.problem import Problem, make_problem
 from fedlada.plots.chart import Chart, Series
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.table import NEVER, Table, spread
 
-NEVER = "∞"
 NUM_CLIENTS = 64
 """m where only some take part."""
 FEW = 4
@@ -161,7 +160,7 @@ def _rounds_row(line: Line, one: Search) -> tuple[str, ...]:
 
 
 def _mean_and_spread(needed: tuple[float, ...] | None) -> str:
-    return NEVER if needed is None else f"{statistics.fmean(needed):.0f} ± {statistics.stdev(needed):.0f}"
+    return NEVER if needed is None else spread(needed, ".0f")
 
 
 def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from fedlada.workbench.campaign.goal import Milestone, moving_average
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
+from fedlada.workbench.report.table import NEVER, spread
 
-NEVER = "∞"
 Value = Callable[[Outcome], float | None]
 """A figure of a run: None where it never came to that, NaN where nobody looked."""
 
@@ -33,7 +33,7 @@ class OverSeeds:
 
     def text(self, digits: int = 1, *, without: str = NEVER) -> str:
         """Mean and standard deviation; where seeds are missing, why and how many (`without`: they ended without it)."""
-        known = spread(self.values, digits)
+        known = spread(self.values, f".{digits}f")
         if len(self.values) == self.num_seeds:
             return known
         details = [f"{len(self.values)} of {self.num_seeds}: {known}"] if self.values else []
@@ -94,14 +94,6 @@ def best_round(metric: str, smooth: int = 1) -> Value:
         return rounds[values.index(max(values))] if values else None
 
     return find
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """Mean and, of more than one, standard deviation."""
-    if not values:
-        return ""
-    text = f"{statistics.fmean(values):.{digits}f}"
-    return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
 
 
 def _smoothed(outcome: Outcome, metric: str, smooth: int) -> list[float]:

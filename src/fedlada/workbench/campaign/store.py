@@ -104,15 +104,11 @@ def runs_in(place: Path) -> list[Path]:
         raise ValueError(f"{place} is not a folder of runs: name one that `fedlada reproduce` has written")
     listing = read_listing(place)
     listed = [] if listing is None else [run.folder for run in listing.runs]
-    runs = {run.resolve(): run for run in (*sorted(store.iterdir()), *listed) if is_run(run)}
+    named = [run for run in (*sorted(store.iterdir()), *listed) if re.fullmatch(r"[0-9a-f]{20}", run.name)]
+    runs = {run.resolve(): run for run in named if (run / "config.json").exists()}
     if not runs:
         raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
     return list(runs.values())
-
-
-def is_run(folder: Path) -> bool:
-    """Whether this is a run of a store."""
-    return re.fullmatch(r"[0-9a-f]{20}", folder.name) is not None and (folder / "config.json").exists()
 
 
 def diverged_in(folder: Path) -> tuple[int, str] | None:

@@ -16,7 +16,7 @@ from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outco
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.listing import ListedRun, Listing, write_listing
 from fedlada.workbench.report.page import write_page
-from fedlada.workbench.report.records import RunRecord, decisive, told_apart
+from fedlada.workbench.report.records import RunRecord, decisive, longest, told_apart
 from fedlada.workbench.report.stored import write_charts, write_command, write_tables
 from fedlada.workbench.report.table import Table
 
@@ -85,12 +85,7 @@ def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
 
 def _each_once(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Of each run the outcome of the request that asked for most of its rounds."""
-    longest: dict[Path, Outcome] = {}
-    for outcome in outcomes:
-        known = longest.setdefault(outcome.folder, outcome)
-        if (len(known.history), rounds_asked(known)) < (len(outcome.history), rounds_asked(outcome)):
-            longest[outcome.folder] = outcome
-    return list(longest.values())
+    return longest(outcomes, lambda one: one.folder, lambda one: (len(one.history), rounds_asked(one)))
 
 
 def rounds_asked(outcome: Outcome) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.data.sources import DATASETS
-from fedlada.methods.recipes import RECIPES, restored_hyper_parameters
+from fedlada.methods.recipes import RECIPES
 from fedlada.runs.config import is_experiment
 from fedlada.workbench.experiment import Experiment
 
@@ -36,9 +36,8 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
             flags[one.name] = config[one.name]
     if "local_steps" in flags:
         flags.pop("local_epochs", None)
-    every = restored_hyper_parameters(method, hyper)
     flags |= {
-        name: "none" if value is None else value for name, value in every.items() if usual["hyper"].get(name) != value
+        name: "none" if value is None else value for name, value in hyper.items() if usual["hyper"].get(name) != value
     }
     return command_line("run", flags.items())
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedlada.training.history import History
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.table import NEVER, Table, spread
 
-NEVER = "∞"
 ACCURACIES = ("final_accuracy", "best_accuracy")
 Number = TypeVar("Number", int, float)
 COLUMNS = (
@@ -129,12 +128,10 @@ def _megabytes(size: int | None) -> float | None:
 def _rounds(values: Sequence[float | None], form: str = ".1f") -> str:
     """Rounds, or megabytes, to the target."""
     arrived = _arrived(values)
-    if not arrived:
-        return NEVER
-    text = format(statistics.fmean(arrived), form)
-    if len(arrived) > 1:
-        text += f" ± {format(statistics.stdev(arrived), form)}"
-    return text if len(arrived) == len(values) else f"{NEVER} ({len(arrived)} of {len(values)} arrived: {text})"
+    text = spread(arrived, form)
+    if arrived and len(arrived) < len(values):
+        return f"{NEVER} ({len(arrived)} of {len(values)} arrived: {text})"
+    return text or NEVER
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -144,7 +141,4 @@ def _mean(values: Sequence[float]) -> str:
 def _spread(values: Sequence[float | None]) -> str:
     known = [100 * value for value in values if value is not None]
     some = "" if len(known) == len(values) else f" ({len(known)} of {len(values)} seeds)"
-    if not known:
-        return f"-{some}"
-    spread = f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else ""
-    return f"{statistics.fmean(known):.2f}{spread} %{some}"
+    return f"{spread(known, '.2f')} %{some}" if known else f"-{some}"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.messages import PRESETS
-from fedlada.methods.recipes import restored_hyper_parameters
 from fedlada.runs.clients import read_clients
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.listing import LISTING, ListedRun, Listing, read_listing
+
+Some = TypeVar("Some")
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,16 @@ def read_listings(folder: Path) -> list[Listing]:
 
 def _each_once(runs: Sequence[FoundRun]) -> list[FoundRun]:
     """A run that several lists have goes as far as the longest of them."""
-    best: dict[Path, FoundRun] = {}
+    return longest(runs, lambda run: run.folder.resolve(), lambda run: run.listed.rounds if run.listed else -1)
+
+
+def longest(runs: Iterable[Some], which: Callable[[Some], Path], length: Callable[[Some], Any]) -> list[Some]:
+    """Of each run the longest, or the first of those, in the order in which they are met."""
+    best: dict[Path, Some] = {}
     for run in runs:
-        known = best.setdefault(run.folder.resolve(), run)
-        if run.listed is not None and (known.listed is None or known.listed.rounds < run.listed.rounds):
-            best[run.folder.resolve()] = run
+        known = best.setdefault(which(run), run)
+        if length(known) < length(run):
+            best[which(run)] = run
     return list(best.values())
 
 
@@ -190,7 +196,7 @@ def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A configuration as names and texts; hyper-parameters stand beside the other fields."""
-    hyper = restored_hyper_parameters(config.get("method"), config.get("hyper"))
+    hyper = config.get("hyper")
     plain = {name: value for name, value in config.items() if name != "hyper"}
     fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
     return [

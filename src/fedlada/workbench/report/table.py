@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+NEVER = "∞"
+"""The cell of a target that was not reached."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,14 @@ class Table:
             return cls(_text(values["title"]), columns, tuple(_texts(row) for row in values["rows"]), notes)
         except (KeyError, TypeError, AttributeError):
             raise ValueError("a stored table needs a title, columns and rows of text") from None
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Mean and, of more than one value, standard deviation; empty of none."""
+    if not values:
+        return ""
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{form}}{deviation}"
 
 
 def _text(value: Any) -> str:
