@@ -113,7 +113,6 @@ def test_the_digest_knows_every_field_that_decides():
         "precision": "float32",
         "ordered": True,
         "messages": "lean",
-        "threads": 2,
         "dtype": "float64",
         "model": "cnn-gn",
         "classes_per_client": 3,
