@@ -34,12 +34,18 @@ class SoftmaxRegression(Problem):
 
     def grad(self, client, x, round, step):
         rows = self.plans[round][client].batches[step]
-        weight, bias = x[:12].reshape(3, 4), x[12:]
-        scores = X[rows] @ weight.T + bias
-        p = np.exp(scores - scores.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
+        p = self.probabilities(x, rows)
         p[np.arange(len(rows)), Y[rows]] -= 1
         return np.concatenate([(p.T @ X[rows] / len(rows)).ravel(), p.mean(axis=0)])
+
+    def probabilities(self, x, rows):
+        scores = X[rows] @ x[:12].reshape(3, 4).T + x[12:]
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+
+    def loss(self, client, x, round, step):
+        rows = self.plans[round][client].batches[step]
+        return -np.log(self.probabilities(x, rows)[np.arange(len(rows)), Y[rows]]).mean()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -109,11 +115,13 @@ def test_weights_by_examples_equal_a_weighted_reference(method, reference):
 
     spec, x1 = problem.rounds[0], expected[0]
     total = sum(weights[i] for i in spec.steps)
-    drift = 0.0
+    drift = loss = 0.0
     for client, num_steps in spec.steps.items():
         x = x0.copy()
         for step in range(num_steps):
+            loss += weights[client] / total * problem.loss(client, x, 0, step) / num_steps
             scale = 0.3 if method.name == "fedcm" else 1.0
             x = x - 0.1 * scale * problem.grad(client, x, 0, step)
         drift += weights[client] / total * np.sum((x - x1) ** 2)
     assert result.history[0]["drift"] == pytest.approx(drift, rel=1e-9)
+    assert result.history[0]["train_loss"] == pytest.approx(loss, rel=1e-9)

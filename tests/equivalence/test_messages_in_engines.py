@@ -99,6 +99,49 @@ def test_what_was_not_sent_is_sent_later():
     torch.testing.assert_close(arrived + kept.memory[-1]["up/delta"], sum(wanted), rtol=1e-5, atol=1e-5)
 
 
+def spying(server_lr, size=67):
+    """A method, and a list of where its clients start and how far they go; trials of the engine are of other sizes."""
+    seen = []
+
+    class Spy(fedlada.LocalTransform):
+        def apply(self, update, local, step):
+            return update, local
+
+        def finish(self, local, done, step):
+            if done.delta.shape == (size,):
+                seen.append((step.anchor, done.delta))
+            return {}, step.kept
+
+    return fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=server_lr)), seen
+
+
+def test_over_a_run_nothing_is_lost():
+    """All that clients wanted to send has moved the server, but what they still remember."""
+    (method, seen), residuals, model = spying(1.0), {}, small_net()
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    def look(simulation, _row):
+        residuals.update({client: kept.memory[-1]["up/delta"] for client, kept in simulation.kept.items()})
+
+    result = fedlada.simulate(
+        model, blobs(), method=method, partition=UNEQUAL, rounds=4, engine="sequential", batch_size=10,
+        messages="delta=top0.1", lr=0.01, callbacks=[look],
+    )  # fmt: skip
+    wanted = torch.stack([delta for _, delta in seen[-4 * 5 :]]).sum(dim=0)
+    left = torch.stack(list(residuals.values())).sum(dim=0)
+    torch.testing.assert_close(5 * (start - result.server.params), wanted - left, rtol=1e-4, atol=1e-6)
+
+
+def test_every_vector_of_every_client_is_rounded_by_noise_of_its_own():
+    """Errors of the same numbers at the same places would not average out."""
+    numbers = torch.randn(200, generator=torch.Generator().manual_seed(0))
+    upload = fedlada.methods.state.Upload(numbers, ({"control_change": numbers},))
+    exchange, other = (Exchange("int4", METHODS["scaffold"].method(), seed=seed) for seed in (0, 1))
+    sent = [exchange.encode(upload, *who) for who in ((1, 0), (1, 3), (2, 3))] + [other.encode(upload, 1, 0)]
+    codes = [bytes(one.parts["codes"].numpy()) for encoded in sent for one in encoded.values()]
+    assert len(set(codes)) == len(codes) == 8
+
+
 def test_a_refused_upload_keeps_the_memory_it_had():
     """A client whose upload is NaN sends nothing; its residual stays, and the others' move on."""
     is_poisoned = []
@@ -158,27 +201,19 @@ def test_numbers_that_do_not_fit_stop_the_run_and_change_nothing():
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
 @pytest.mark.parametrize("messages", ["params=int4", "delta=top0.1", "lean"])
-def test_drift_is_where_the_clients_really_ended(messages):
+def test_drift_is_where_the_clients_really_ended(messages, weights):
     """Whatever the server was told of it; with what clients could not send before, in the third round."""
-    ends = []
-
-    class Spy(fedlada.LocalTransform):
-        def apply(self, update, local, step):
-            return update, local
-
-        def finish(self, local, done, step):
-            ends.append(step.anchor - done.delta)
-            return {}, step.kept
-
-    method = fedlada.FederatedMethod(name="spy", local=(Spy(),), server=fedlada.server.SGD(lr=0.6))
+    method, seen = spying(0.6)
     result = fedlada.simulate(
-        small_net(), blobs(), method=method, partition=UNEQUAL, rounds=3, engine="sequential", messages=messages,
-        batch_size=10, lr=0.01,
+        small_net(), blobs(), method=method, partition=UNEQUAL, rounds=3, engine="sequential",
+        messages=messages, batch_size=10, lr=0.01, weights=weights,
     )  # fmt: skip
-    last = [end for end in ends if end.shape == result.server.params.shape][-5:]
-    drift = sum(float((end - result.server.params).square().sum()) for end in last) / len(last)
-    assert result.history[-1]["drift"] == pytest.approx(drift, rel=1e-4)
+    last = [start - delta for start, delta in seen[-5:]]
+    of = [1.0 if weights == "uniform" else float(len(own)) for own in UNEQUAL.assign(blobs()[1], 0)]
+    drift = sum(w * float((end - result.server.params).square().sum()) for w, end in zip(of, last, strict=True))
+    assert result.history[-1]["drift"] == pytest.approx(drift / sum(of), rel=1e-4)
 
 
 def test_vectors_that_wait_for_different_rounds_and_clients():

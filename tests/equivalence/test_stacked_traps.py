@@ -54,7 +54,22 @@ class RemembersTwo(fedlada.LocalTransform):
         return update + 0.3 * local["before"], {"now": update, "before": local["now"]}
 
 
-@pytest.mark.parametrize("transform", [RemembersParams(), RemembersTwo()])
+@dataclass(frozen=True)
+class RemembersLook(fedlada.LocalTransform):
+    """What it saw when it looked ahead is a state, and is used when the gradient is there."""
+
+    def begin(self, shared, kept, like):
+        return {"seen": torch.zeros_like(like)}
+
+    def look(self, point, local, step, gradient_at):
+        seen = gradient_at(point)
+        return point - 0.1 * seen, {"seen": seen}
+
+    def apply(self, update, local, step):
+        return update + 0.5 * local["seen"], local
+
+
+@pytest.mark.parametrize("transform", [RemembersParams(), RemembersTwo(), RemembersLook()])
 def test_states_that_are_old_values(transform):
     method = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD(lr=1.0))
     both(small_net(), blobs(), method=method, partition=EVEN)

@@ -24,7 +24,7 @@ from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
 from fedlada.flower.memory import Memories
 from fedlada.flower.versions import Version
-from fedlada.methods.state import Kept
+from fedlada.methods.state import Broadcast, Kept, Upload
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -188,11 +188,13 @@ def without_drift(rows):
     return [{**row, "drift": None} for row in plain(rows)]
 
 
-@pytest.mark.parametrize("name", ["fedlada", "scaffold"])
-def test_codes_are_those_of_the_simulation(name, tmp_path):
-    """Second moments in some rounds alone, and residuals on the nodes' disks: the same bits and the same bytes."""
+RESIDUALS = "int8:direction=int4:delta=top0.3:control_change=top0.5:v=log8+every2"
+
+
+@pytest.mark.parametrize(("name", "codes"), [("fedlada", RESIDUALS), ("scaffold", RESIDUALS), ("fedavg", "int4")])
+def test_codes_are_those_of_the_simulation(name, codes, tmp_path):
+    """Second moments in some rounds alone, residuals on the nodes' disks, noise: the same bits and the same bytes."""
     method = METHODS[name].method()
-    codes = "int8:direction=int4:delta=top0.3:control_change=top0.5:v=log8+every2"
     real = strategy_of(method, messages=codes).run(grid_of(method), 5, progress=False, out=tmp_path / "run")
     simulated = simulate(method, 5, messages=codes)
     assert_same_bits(real, simulated)
@@ -224,9 +226,11 @@ def test_a_damaged_message_in_codes_is_refused():
         strategy_of(method, messages="lean", replies=QUICK).run(grid, 1, progress=False)
 
 
-def test_weights_by_examples():
-    method = recipes.fedlada()
-    real = strategy_of(method, weights="examples").run(grid_of(method), 3, progress=False)
+@pytest.mark.parametrize("name", ["fedlada", "scaffold"])
+def test_weights_by_examples(name, tmp_path):
+    """SCAFFOLD's step also depends on the weight of those who took part in that of all."""
+    method = METHODS[name].method()
+    real = strategy_of(method, weights="examples").run(grid_of(method, tmp_path), 3, progress=False)
     assert_same_bits(real, simulate(method, 3, weights="examples"))
 
 
@@ -307,6 +311,16 @@ def test_flowers_own_form():
 
 def vector_of(model):
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def test_an_answer_in_parameters_is_where_the_client_ended():
+    """Both ways by itself: in a run a wrong sign is turned round twice, and the wrapper sees another model."""
+    params, delta = torch.linspace(-1, 2, 67), torch.linspace(3, -4, 67)
+    broadcast, upload = Broadcast(params, ()), Upload(delta, ())
+    record = wire.sent_upload(upload, broadcast, "params")
+    assert torch.equal(torch.from_numpy(record["params"].numpy()), params - delta)
+    received = wire.received_upload(record, broadcast, upload, "params")
+    torch.testing.assert_close(received.delta, delta, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedadam"])

@@ -10,13 +10,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
 from fedlada import recipes, schedules
 from fedlada.methods.state import named_tensors
 from fedlada.runs import Checkpoint, Checkpoints, DamagedCheckpoint, RunFolder
-from fedlada.runs.config import describe_schedule
+from fedlada.runs.config import describe, describe_schedule, first_difference
 from fedlada.workbench.experiment import Experiment
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
@@ -252,6 +253,64 @@ def test_a_schedule_is_known_by_its_values_not_by_its_place_in_memory(tmp_path):
     with pytest.raises(ValueError, match=r"schedule is 'WarmUp\(schedule=\S+, num_rounds=3\)' there"):
         simulate(tmp_path, 5, lr=schedules.WarmUp(lambda _: 0.05, 2))
     assert describe_schedule(schedules.Exponential(0.1, 0.5)) == repr(schedules.Exponential(0.1, 0.5))
+    inner = [describe_schedule(schedules.WarmUp(schedules.Cosine(0.1, rounds), 3)) for rounds in (4, 40)]
+    assert inner == [f"WarmUp(schedule=Cosine(lr=0.1, num_rounds={n}, final=0.0), num_rounds=3)" for n in (4, 40)]
+
+
+def test_where_two_configurations_differ():
+    stored = {"method": "fedavg", "lr": 0.1, "hyper": {"power": 0.5}, "rounds": 4}
+    assert first_difference(stored, {**stored, "rounds": 9}) == ""
+    assert (
+        first_difference(stored, {**stored, "lr": 0.2, "method": "fedcm"})
+        == "method is 'fedavg' there and 'fedcm' here"
+    )
+    assert first_difference(stored, {**stored, "hyper": {"power": 0.25}}) == "power is 0.5 there and 0.25 here"
+    for one, other, words in (
+        (stored, {**stored, "seed": 3}, "at its default there and 3 here"),
+        ({**stored, "seed": 3}, stored, "3 there and at its default here"),
+    ):
+        assert first_difference(one, other) == f"seed is {words}"
+
+
+def test_the_same_samples_cut_otherwise_are_other_clients():
+    described = []
+
+    def look(simulation, _row):
+        described.append(describe(simulation))
+
+    for cuts in ((40, 70), (40, 71)):
+        parts = [range(start, end) for start, end in zip((0, *cuts), (*cuts, 120), strict=True)]
+        simulate(None, 1, partition=library.data.Given(indices=parts), callbacks=[look])
+    assert {name for name, value in described[0].items() if value != described[1][name]} == {"clients"}
+
+
+@pytest.mark.parametrize(("lr", "ends_with_a_tie"), [(0.5, False), (1.0, True)])
+def test_the_best_model_is_that_of_the_first_best_round(lr, ends_with_a_tie, tmp_path):
+    """Also where the run went on after it, and where the best round came after a checkpoint."""
+    models = []
+
+    def look(simulation, _row):
+        models.append(simulation.server.params)
+
+    for rounds in (3, 5, 8):
+        result = simulate(tmp_path, rounds, callbacks=[look], lr=lr)
+        accuracies = result.history["test_accuracy"]
+        with safe_open(tmp_path / "checkpoints" / "best.safetensors", "pt") as best:
+            expected = accuracies.index(max(accuracies))
+            assert int(best.metadata()["round"]) == expected + 1
+            assert torch.equal(best.get_tensor("params"), models[expected])
+    assert ends_with_a_tie == (accuracies.count(max(accuracies)) > 1)
+
+
+def test_rounds_behind_the_checkpoint_are_run_again_and_have_one_line(tmp_path):
+    whole = simulate(tmp_path / "whole", 7)
+    simulate(tmp_path / "run", 5)
+    (tmp_path / "run" / "checkpoints" / "round-000005.json").unlink()  # as a run that was killed in its sixth round
+    resumed = simulate(tmp_path / "run", 7)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in lines] == [row["round"] for row in resumed.history] == list(range(1, 8))
+    assert [row["train_loss"] for row in lines] == resumed.history["train_loss"] == whole.history["train_loss"]
+    assert same_bits(resumed.server, whole.server)
 
 
 def test_an_error_in_a_callback_saves_the_rounds_before_it(tmp_path):

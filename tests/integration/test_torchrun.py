@@ -11,13 +11,22 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from command_line import ENVIRONMENT, fedlada, num_rows, rows, wait_until
-from fedlada.engines.distributed import shares
-from fedlada.federation.plan import Assignment
+from fedlada.data import LocalWork, as_samples
+from fedlada.engines import SequentialEngine
+from fedlada.engines.distributed import DistributedEngine, shares
+from fedlada.federation.cohorts import FixedSize, Unreliable
+from fedlada.federation.plan import Assignment, Plan
+from fedlada.federation.schedules import Constant
+from fedlada.methods.state import named_tensors
+from fedlada.training.simulation import Simulation
+from method_table import METHODS
+from tasks import UNEQUAL, blobs, small_net
 
 SETTINGS = [
     "--num-clients", 8, "--cohort-size", 5, "--local-epochs", 1, "--size-spread", 0.7, "--dropout", 0.2, "--dtype",
@@ -158,3 +167,44 @@ def test_shares_keep_the_order_and_are_even(steps, num_ranks):
     if steps:
         heaviest = max(sum(one.num_steps for one in part) for part in parts)
         assert heaviest <= sum(steps) / num_ranks + max(steps)
+
+
+@pytest.mark.parametrize("messages", ["float32", "control=int8:delta=top0.3"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_one_process_merges_what_it_alone_has(ordered, messages, monkeypatch):
+    """Sums of one process, weights by examples: the run and its rows are those of the engine inside."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        alone, shared = (simulation(around, messages) for around in (None, ordered))
+    finally:
+        dist.destroy_process_group()
+    for (name, one), (_, other) in zip(named_tensors(shared.server), named_tensors(alone.server), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12, msg=name)
+    for row, other in zip(shared.history, alone.history, strict=True):
+        assert {**row, "seconds": 0} == {
+            name: pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+            for name, value in {**other, "seconds": 0}.items()
+        }
+
+
+def simulation(ordered, messages):
+    """Four rounds of SCAFFOLD; by way of a distributed engine, where it is said how."""
+    cpu = torch.device("cpu")
+    engine = SequentialEngine(
+        small_net(), METHODS["scaffold"].method(), as_samples(blobs(), cpu, torch.float64), None, device=cpu,
+        dtype=torch.float64,
+    )  # fmt: skip
+    plan = Plan(
+        clients=UNEQUAL.assign(blobs()[1], 0),
+        cohorts=FixedSize(3),
+        work=LocalWork(batch_size=10),
+        schedule=Constant(0.05),
+        weights="examples",
+        unreliable=Unreliable(dropout=0.2),
+    )
+    made = Simulation(
+        engine if ordered is None else DistributedEngine(engine, ordered=ordered), plan, messages=messages
+    )
+    made.run(4)
+    return made

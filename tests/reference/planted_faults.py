@@ -1,297 +1,101 @@
-"""Plants one fault after another in a copy of the library and says which of them the reference check misses.
+"""Plants one fault after another in a copy of the library and says which of them the suite's own tests miss.
 
-Run as a program: it imports each faulty copy in place of the real one. Prints the names of faults that no check caught
-by a wrong value. One check that fails is enough, and what caught a fault is asked first of the next one, which often
-lies in the same place.
+Run as a program with the names of groups (see `reference.faults`; without one all): it imports each faulty copy in
+place of the real one, and prints the faults that no check of their group caught by a wrong value. One check that fails
+is enough: what caught the fault before is asked first, because the next one often lies in the same place, then the
+others from the quickest on.
 """
 
 from __future__ import annotations
 
+import importlib
+import io
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import partial
+import time
+import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src" / "fedlada"
 
-METHOD, AMSGRAD = "methods/method.py", "methods/local/amsgrad.py"
-DECAY, DYNAMIC = "methods/local/weight_decay.py", "methods/local/dynamic_regularizer.py"
 
-ENGINE_FAULTS: dict[str, tuple[str, str, str]] = {
-    "engine: steps not weighted": (
-        "engines/tally.py",
-        "self.steps / total",
-        "self.steps / sum(w * w for w in self.weights)",
-    ),
-    "engine: K of the first client": (
-        "engines/sequential.py",
-        "self.method.finish(local, work.num_steps)",
-        "self.method.finish(local, 1)",
-    ),
-    "engine: gradients accumulate": ("models/flat.py", "self.gradient.zero_()", "pass"),
-    "engine: parameters not loaded": (
-        "engines/sequential.py",
-        "self.flat.load(point)",
-        "pass",
-    ),
-    "engine: memory not kept": ("training/simulation.py", "self.kept.update(result.kept)", "pass"),
-    "engine: uploads all weigh the same": (
-        "engines/tally.py",
-        "self.weights.append(weight)",
-        "self.weights.append(1.0)",
-    ),
-    "simulation: participation by number": (
-        "training/simulation.py",
-        "result.weight / self.plan.total_weight",
-        "len(result.accepted) / self.plan.num_clients",
-    ),
-    "simulation: rate of the first round": ("training/simulation.py", "lr=plan.lr,", "lr=self.plan.round(1).lr,"),
-}
+def main(groups: list[str]) -> None:
+    """Print what is missed in each of these groups."""
+    with tempfile.TemporaryDirectory() as folder:
+        sys.path[:0] = [folder, str(TESTS)]
+        from reference.faults import GROUPS
 
-FAULTS: dict[str, tuple[str, str, str]] = {
-    **ENGINE_FAULTS,
-    "local step uphill": (METHOD, "local.params - local.lr * update", "local.params + local.lr * update"),
-    "delta points downhill": (
-        METHOD,
-        "delta=local.anchor - local.params",
-        "delta=local.params - local.anchor",
-    ),
-    "server step uphill": ("methods/server.py", "params - self.lr * delta", "params + self.lr * delta"),
-    "server rate forgotten": ("methods/server.py", "params - self.lr * delta", "params - delta"),
-    "first moment: beta swapped": (
-        AMSGRAD,
-        'self.beta1 * local["m"] + (1 - self.beta1) * update',
-        '(1 - self.beta1) * local["m"] + self.beta1 * update',
-    ),
-    "second moment: beta swapped": (
-        AMSGRAD,
-        'self.beta2 * local["v"] + (1 - self.beta2) * update * update',
-        '(1 - self.beta2) * local["v"] + self.beta2 * update * update',
-    ),
-    "second moment: gradient not squared": (
-        AMSGRAD,
-        "(1 - self.beta2) * update * update",
-        "(1 - self.beta2) * update.abs()",
-    ),
-    "the power ignored": (AMSGRAD, 'state["v_max"] ** self.power', 'state["v_max"].sqrt()'),
-    "no square root": (AMSGRAD, 'state["v_max"].sqrt()', 'state["v_max"]'),
-    "v reset each round": (AMSGRAD, "return mean\n", "return shared\n"),
-    "minimum instead of maximum": (AMSGRAD, "torch.maximum(v,", "torch.minimum(v,"),
-    "v uploaded instead of its maximum": (AMSGRAD, '{"v": local["v_max"]}', '{"v": local["v"]}'),
-    "v starts from the wrong place": (
-        AMSGRAD,
-        'self.v_start == "zero" else v_rec',
-        "True else v_rec",
-    ),
-    "bias correction off by one": (
-        AMSGRAD,
-        "m = m / (1 - self.beta1**tau)",
-        "m = m / (1 - self.beta1**(tau + 1))",
-    ),
-    "alpha swapped": (
-        "methods/local/global_direction.py",
-        "self.alpha * update + (1 - self.alpha) * step",
-        "(1 - self.alpha) * update + self.alpha * step",
-    ),
-    "direction has the wrong sign": ("methods/local/global_direction.py", "round.delta /", "-round.delta /"),
-    "direction forgets the steps": ("methods/local/global_direction.py", "(round.lr * round.num_steps)", "round.lr"),
-    "direction: K off by one": (
-        "methods/local/global_direction.py",
-        "(round.lr * round.num_steps)",
-        "(round.lr * (round.num_steps - 0.999))",
-    ),
-    "proximal pull away": ("methods/local/proximal.py", "(step.params - step.anchor)", "(step.anchor - step.params)"),
-    "control variate: wrong sign": (
-        "methods/local/control_variate.py",
-        "update + self.correction",
-        "update - self.correction",
-    ),
-    "control variate: scale cancels": (
-        "methods/local/control_variate.py",
-        "mean_step - self.correction * (",
-        "mean_step - (",
-    ),
-    "control variate: participation forgotten": ("methods/local/control_variate.py", "round.participation * ", ""),
-    "control variate: K off by one": (
-        "methods/local/control_variate.py",
-        "(done.num_steps * done.lr)",
-        "((done.num_steps + 1) * done.lr)",
-    ),
-    "memory not updated": (
-        "methods/local/control_variate.py",
-        '{"control_change": control - own}, {"control": control}',
-        '{"control_change": control - own}, {"control": own}',
-    ),
-    "weight growth": (DECAY, "update + self.strength", "update - self.strength"),
-    "decay towards the anchor": (
-        DECAY,
-        "self.strength * step.params",
-        "self.strength * step.anchor",
-    ),
-    "clip grows small updates": ("methods/local/clip_norm.py", ".clamp(max=1)", ""),
-    "norm over all stacked clients": ("methods/local/clip_norm.py", "dim=-1, keepdim=True", "keepdim=True"),
-    "mean across clients": (
-        AMSGRAD,
-        "* update * update",
-        "* (update * update).mean(0, keepdim=True)",
-    ),
-    "server adam: beta swapped": (
-        "methods/server.py",
-        'self.beta1 * state["m"] + (1 - self.beta1) * delta',
-        '(1 - self.beta1) * state["m"] + self.beta1 * delta',
-    ),
-    "server adam: tau inside the root": ("methods/server.py", "(v.sqrt() + self.tau)", "(v + self.tau).sqrt()"),
-    "mean is a sum": ("methods/combine/mean.py", "tensor / total_weight", "tensor"),
-    "weights ignored": ("methods/combine/mean.py", "float(weights[index])", "1.0"),
-    "dynamic regularizer: sign of h": (
-        DYNAMIC,
-        '+ step.kept["h"])',
-        '- step.kept["h"])',
-    ),
-    "dynamic regularizer: h of the last round alone": (
-        DYNAMIC,
-        'step.kept["h"] - done.delta',
-        "-done.delta",
-    ),
-    "dynamic average: participation forgotten": ("methods/server.py", "round.participation * delta", "delta"),
-    "dynamic average: H forgotten": ("methods/server.py", "params - delta + h,", "params - delta,"),
-    "looks downhill": ("methods/local/sharpness_aware.py", "point + gradient", "point - gradient"),
-    "look: norm over all stacked clients": ("methods/local/sharpness_aware.py", "dim=-1, keepdim=True", "keepdim=True"),
-    "look forgotten": (
-        METHOD,
-        "gradient_at(point))\n\n    def look",
-        "gradient_at(local.params))\n\n    def look",
-    ),
-    "clip after L2": ("methods/recipes.py", "return clip + decay", "return decay + clip"),
-    "correction after clipping": (
-        "methods/recipes.py",
-        "correction + _clip_and_decay(clip_norm, weight_decay)",
-        "_clip_and_decay(clip_norm, weight_decay) + correction",
-    ),
-    "amendment before AMSGrad": ("methods/recipes.py", "optimizer, *amendment,", "*amendment, optimizer,"),
-    "decoupled decay as L2": (
-        "methods/recipes.py",
-        "(0.0, weight_decay) if decoupled",
-        "(weight_decay, 0.0) if decoupled",
-    ),
-}
+        copy = Path(folder) / "fedlada"
+        shutil.copytree(SOURCE, copy)
+        for name in groups or GROUPS:
+            try_group(importlib.import_module(f"reference.faults.{name}"), copy)
 
 
-REFERENCES: dict[str, list] = {}
-"""What the references give, by check: NumPy alone, which no fault in the library can change."""
-
-
-def checks() -> dict[str, Callable[[], bool]]:
-    """What must hold with the library that `import fedlada` finds now: the methods, the mean, the engine."""
-    from driver import run_method, run_method_stacked
-    from equivalence import test_engine_equals_reference as suite
-    from method_table import CASES
-    from reference.problem import make_problem
-
-    found: dict[str, Callable[[], bool]] = {"mean": mean_is_right}
-    for name in ("scaffold", "fedlada"):
-        found[f"engine {name}"] = partial(holds, suite.test_simulation_equals_reference, name)
-    for method, reference in suite.WEIGHTED:
-        test = suite.test_weights_by_examples_equal_a_weighted_reference
-        found[f"weighted {method.name}"] = partial(holds, test, method, reference)
-    runs = {"one by one": (run_method, make_problem(seed=1))}
-    runs["stacked"] = (run_method_stacked, make_problem(seed=2, equal_steps=True))
-    for name, hyper in CASES:
-        for how, (run, problem) in runs.items():
-            case = f"{name} {hyper} {how}"
-            found[case] = partial(method_is_right, case, name, hyper, run, problem)
-    return found
-
-
-def method_is_right(case: str, name: str, hyper: dict, run, problem) -> bool:
-    """Whether a method has its reference's parameters after each round."""
-    import numpy as np
-
-    from method_table import METHODS
-
-    row = METHODS[name]
-    if case not in REFERENCES:
-        REFERENCES[case] = row.reference(problem, **hyper)
-    ours = run(row.recipe(**hyper), problem)
-    pairs = zip(ours, REFERENCES[case], strict=True)
-    return all(np.allclose(mine.params.numpy(), theirs, rtol=1e-12, atol=1e-12) for mine, theirs in pairs)
-
-
-def mean_is_right() -> bool:
-    """Whether an average with weights is what it says."""
-    import torch
-
-    from fedlada import average
-    from fedlada.methods.state import Upload
-
-    one, other = torch.linspace(-1, 2, 5, dtype=torch.float64), torch.linspace(3, -4, 5, dtype=torch.float64)
-    mean = average([Upload(one, ()), Upload(other, ())], [1.0, 3.0]).delta
-    return torch.allclose(mean, (one + 3 * other) / 4, rtol=1e-12)
-
-
-def holds(test: Callable[..., None], *arguments: object) -> bool:
-    """Whether a test of the suite itself passes."""
-    try:
-        test(*arguments)
-    except AssertionError:
-        return False
-    return True
-
-
-IMPORTS_THE_LIBRARY = ("fedlada", "driver", "method_table", "reference", "equivalence", "tasks")
+def try_group(group, copy: Path) -> None:
+    """Plant every fault of a group; without any, nothing may be wrong."""
+    seconds: dict[int, float] = {}
+    for fault, (file, old, new) in {"none": ("__init__.py", "", ""), **group.FAULTS}.items():
+        # What is compiled is told from what was changed by its time; a faulty file is never stored compiled.
+        sys.dont_write_bytecode = fault != "none"
+        text = (SOURCE / file).read_text()
+        if old not in text or (old == new and fault != "none"):
+            print(f"stale: {fault}")
+            continue
+        if fault != "none":
+            (copy / file).write_text(text.replace(old, new))
+        forget_library()
+        try:
+            caught = is_caught(group, copy, seconds)
+        except Exception as error:
+            print(f"an error instead of a wrong value: {fault}: {type(error).__name__}: {error}")
+        else:
+            if caught is (fault == "none"):
+                print(f"{'false alarm' if caught else 'missed'}: {fault}")
+        shutil.copy2(SOURCE / file, copy / file)
 
 
 def forget_library() -> None:
-    for name in [n for n in sys.modules if n.split(".")[0] in IMPORTS_THE_LIBRARY]:
+    """Let the next import read the library anew, and with it the tests, whatever folders they lie in."""
+    own = {path.stem for path in TESTS.iterdir()} | {"fedlada"}
+    for name in [name for name in sys.modules if name.split(".")[0] in own]:
         del sys.modules[name]
 
 
-def is_caught(order: list[str]) -> bool:
-    """Whether a check finds a wrong value, in this order and then the others; the one that does is put first."""
-    found, errors = checks(), []
-    order += [name for name in found if name not in order]
-    for name in order:
+def is_caught(group, copy: Path, seconds: dict[int, float]) -> bool:
+    """Whether a check of a group finds a wrong value; `seconds` are what each took, and none for the last that did."""
+    import pytest
+
+    found, errors = group.checks(), []
+    for number in sorted(range(len(found)), key=lambda number: seconds.get(number, 0.0)):
+        start = time.process_time()
         try:
-            right = found[name]()
+            with redirect_stdout(io.StringIO()):
+                found[number]()
+        except AssertionError as error:
+            if not is_of(copy, error):
+                seconds[number] = 0.0
+                return True
+            errors.append(error)
+        except pytest.fail.Exception as error:  # what should have been refused was not: no wrong value either
+            errors.append(RuntimeError(str(error)))
         except Exception as error:  # says that something is wrong, but is no wrong value: another check may find it
             errors.append(error)
-            continue
-        if not right:
-            order.remove(name)
-            order.insert(0, name)
-            return True
+        seconds[number] = time.process_time() - start
     if errors:
         raise errors[0]
     return False
 
 
-def main() -> None:
-    sys.path.insert(0, str(TESTS))
-    order: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "fedlada"
-        sys.path.insert(0, folder)
-        for fault, (file, old, new) in {"none": (METHOD, "", ""), **FAULTS}.items():
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(SOURCE, copy)  # with what is compiled: only the changed file is compiled again
-            text = (copy / file).read_text()
-            if text.count(old) < 1:
-                print(f"stale: {fault}")
-                continue
-            (copy / file).write_text(text.replace(old, new))
-            forget_library()
-            try:
-                caught = is_caught(order)
-            except Exception as error:
-                print(f"an error instead of a wrong value: {fault}: {error}")
-                continue
-            if caught is (fault == "none"):
-                print(f"{'false alarm' if caught else 'missed'}: {fault}")
+def is_of(copy: Path, error: BaseException) -> bool:
+    """Whether the library itself raised an error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return copy in Path(frame.f_code.co_filename).parents
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
-    main()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(sys.argv[1:])

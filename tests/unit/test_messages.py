@@ -306,16 +306,17 @@ def test_ledger_by_client_direction_and_vector():
     ledger.add(3, "up/delta", 10)
     ledger.add(3, "up/(envelope)", 2)
     other.add(5, "up/delta", 7)
+    other.add(3, "up/delta", 4)
     ledger.merge(other)
     assert ledger.row(size=2) == {
-        "bytes_up": 17,
+        "bytes_up": 21,
         "bytes_down": 40,
-        "nd_up": 17 / 16,
+        "nd_up": 21 / 16,
         "nd_down": 5.0,
-        "bytes_by_vector": {"down/params": 40, "up/delta": 17, "up/(envelope)": 2},
-        "bytes_by_client": {"3": [40, 12], "5": [0, 7]},
+        "bytes_by_vector": {"down/params": 40, "up/delta": 21, "up/(envelope)": 2},
+        "bytes_by_client": {"3": [40, 16], "5": [0, 7]},
     }
-    assert ledger.only("up").by_vector() == {"up/delta": 17, "up/(envelope)": 2}
+    assert ledger.only("up").by_vector() == {"up/delta": 21, "up/(envelope)": 2}
 
 
 def test_vectors_of_one_name_are_told_apart():

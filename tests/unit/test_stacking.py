@@ -6,13 +6,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
 
 from fedlada import recipes
 from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
 from fedlada.engines.stacked.layout import Layout
+from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.memory import Memories, bytes_per_client, places_that_fit
+from fedlada.engines.stacked.networks import LayeredNetwork, VmappedNetwork
 from fedlada.methods.state import Kept
 from fedlada.models import cnn_gn, resnet18_gn
+from fedlada.models.flat import flatten
+from fedlada.models.layers import GroupNorm
+from tasks import small_net
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -22,8 +29,9 @@ def layout_of(model):
     return Layout(dict(model.named_parameters()), convolutions)
 
 
-def test_layout_there_and_back():
-    model = cnn_gn(3, input_shape=(2, 5, 5), widths=(10, 6))
+@pytest.mark.parametrize("widths", [(10, 6), (10, 64)], ids=["in the model's order", "aligned ones first"])
+def test_layout_there_and_back(widths):
+    model = cnn_gn(3, input_shape=(2, 5, 5), widths=widths)
     layout = layout_of(model)
     vector = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     moved = layout.inward(vector)
@@ -79,6 +87,98 @@ def test_memories_keep_each_client_apart():
         memories.wait()
         assert kept.memory[0]["c"].is_cuda == (DEVICE.type == "cuda" and not on_host)
         torch.testing.assert_close(kept.memory[0]["c"].to(DEVICE), 3 * vector)
+
+
+def test_a_memory_that_is_kept_is_no_view_of_the_stack():
+    """Where the order of the parameters is the model's own, nothing else makes a copy."""
+    vector = flatten(small_net().parameters()).detach()
+    memories = Memories(layout_of(small_net()), vector)
+    stacked = memories.load([Kept(({"c": vector},)), Kept(({"c": 3 * vector},))], places=2)
+    kept = memories.keep(stacked, 1)
+    stacked.memory[0]["c"].zero_()  # the next clients take the places
+    assert torch.equal(kept.memory[0]["c"], 3 * vector)
+
+
+class Pictures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.shortcut = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 1, bias=False)
+        self.norm, self.last, self.out = GroupNorm(2, 4), nn.LayerNorm(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = self.norm(x, add=self.shortcut(x), relu=True)
+        return self.out(self.last(x.mean(dim=(2, 3))))
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.out = nn.Embedding(9, 4, padding_idx=3), nn.LayerNorm(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.norm(self.table(x)).mean(dim=1))
+
+
+SIZES = (5, 5, 3)
+"""The batches of three clients: the last one's is filled up to five."""
+
+
+def sample_weights():
+    return torch.stack([(torch.arange(max(SIZES)) < size).double() / size for size in SIZES])
+
+
+@pytest.mark.parametrize("form", ["layered", "vmapped"])
+@pytest.mark.parametrize("model", [Pictures, Words])
+def test_gradients_are_those_of_each_client_alone(model, form):
+    """Of the form itself: an engine tries it first, and takes another that is right where it is wrong."""
+    torch.manual_seed(0)
+    made, places = model().double(), len(SIZES) * max(SIZES)
+    x = torch.randn(places, 2, 5, 5).double() if model is Pictures else torch.randint(0, 9, (places, 6))
+    y = torch.arange(places) % 3
+    start = flatten(made.parameters()).detach()
+    vectors = [start + 0.2 * torch.randn_like(start) for _ in SIZES]
+    losses, _ = client_losses(F.cross_entropy, made(x), y)
+    kernels = (TorchKernels(),) if form == "layered" else ()
+    network = (LayeredNetwork if form == "layered" else VmappedNetwork)(made, losses, *kernels)
+    rows, grads = (network.layout.rows(len(SIZES), start) for _ in range(2))
+    rows.copy_(network.layout.inward(torch.stack(vectors)))
+    network.bind(rows, grads)
+    for _ in range(2):  # what the first one left is not added to
+        found = network.backward(x, y, sample_weights())
+    gradients = network.layout.outward(grads)
+    for number, (vector, size) in enumerate(zip(vectors, SIZES, strict=True)):
+        nn.utils.vector_to_parameters(vector, made.parameters())
+        own = slice(number * max(SIZES), number * max(SIZES) + size)
+        loss = F.cross_entropy(made(x[own]), y[own])
+        expected = flatten(torch.autograd.grad(loss, list(made.parameters())))
+        torch.testing.assert_close(gradients[number], expected, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(found[number], loss.detach(), rtol=1e-10, atol=1e-12)
+
+
+def squared(output, y):
+    return ((output - F.one_hot(y, 3)) ** 2).mean()
+
+
+SMOOTH = nn.CrossEntropyLoss(label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "positions"), [(F.cross_entropy, ()), (F.cross_entropy, (4,)), (SMOOTH, ()), (SMOOTH, (4,)), (squared, ())]
+)
+def test_losses_are_those_of_each_batch_alone(loss, positions):
+    """Short batches are filled up, and some positions of a sample are ignored."""
+    torch.manual_seed(0)
+    places = len(SIZES) * max(SIZES)
+    output, y = torch.randn(places, 3, *positions).double(), torch.randint(0, 3, (places, *positions))
+    if positions:
+        y[::2, 2:] = -100
+    losses, takes_short_batches = client_losses(loss, output[:4], y[:4])
+    assert takes_short_batches
+    found = losses(output, y, sample_weights())
+    for number, size in enumerate(SIZES):
+        own = slice(number * max(SIZES), number * max(SIZES) + size)
+        torch.testing.assert_close(found[number], loss(output[own], y[own]), rtol=1e-12, atol=1e-12)
 
 
 def last(x):

@@ -1,0 +1,122 @@
+"""Mistakes in a federation over Flower: what nodes start from, draw, remember and send, and how that is averaged."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from reference.faults import Check, Faults, in_folder
+
+CLIENT, ENGINE, WIRE = "flower/client.py", "flower/engine.py", "flower/wire.py"
+ROUNDS, VERSIONS, MEMORY = "flower/rounds.py", "flower/versions.py", "flower/memory.py"
+
+FAULTS: Faults = {
+    "client: starts from its own first model": (CLIENT, "engine.answers(broadcast, plan", "engine.answers(fresh, plan"),
+    "client: batches without its number": (
+        CLIENT,
+        "client=task.client,\n            num_steps",
+        "client=0,\n            num_steps",
+    ),
+    "client: batches of the first round": (
+        CLIENT,
+        "round=task.round,\n            client=task.client,\n            num_steps",
+        "round=1,\n            client=task.client,\n            num_steps",
+    ),
+    "client: always a fresh memory": (CLIENT, "memories.load(start,", "memories.load(None,"),
+    "client: sends without its rest": (CLIENT, "wanted = exchange.with_rest(wanted, kept)", "pass"),
+    "client: remembers nothing it could not send": (
+        CLIENT,
+        "exchange.rest(wanted, packed.received, new)",
+        "exchange.rest(wanted, wanted, new)",
+    ),
+    "client: remembers what it had": (CLIENT, "memories.save(made, new,", "memories.save(made, kept,"),
+    "coding: noise without the client": (
+        "flower/coding.py",
+        "encode_finite(state, round, client)",
+        "encode_finite(state, round)",
+    ),
+    "coding: the sender has what it sent": (
+        "flower/coding.py",
+        "_sizes(encoded), self.exchange.decode(encoded, state))",
+        "_sizes(encoded), state)",
+    ),
+    "wire: an answer in parameters points uphill": (
+        WIRE,
+        "Broadcast(broadcast.params - upload.delta",
+        "Broadcast(broadcast.params + upload.delta",
+    ),
+    "wire: the mean in parameters read as a delta": (WIRE, "Upload(broadcast.params - params,", "Upload(params,"),
+    "versions: the one before": (VERSIONS, "bisect.bisect_right", "bisect.bisect_left"),
+    "versions: the first round is passed over": (
+        VERSIONS,
+        "history.rows[self.seen :]",
+        "history.rows[self.seen or 1 :]",
+    ),
+    "versions: who was refused has a new one": (
+        VERSIONS,
+        'for client in row["clients"]:',
+        'for client in (*row["clients"], *row["refused"]):',
+    ),
+    "memory: the newest goes, the oldest stays": (
+        MEMORY,
+        "max(rounds) if one.attempt == attempt else min(rounds)",
+        "min(rounds) if one.attempt == attempt else max(rounds)",
+    ),
+    "memory: one for all attempts": (
+        MEMORY,
+        'attempt = f"-{version.attempt}" if version.attempt else ""',
+        'attempt = ""',
+    ),
+    "engine: replies from the last client on": (
+        ENGINE,
+        "key=lambda reply: wire.read_header(reply, wire.Done).client",
+        "key=lambda reply: -wire.read_header(reply, wire.Done).client",
+    ),
+    "engine: envelope with its vectors": (ENGINE, "whole - sum(sizes.values())", "whole"),
+    "weights: every client the same": (
+        ROUNDS,
+        'weight = 1.0 if self.weights == "uniform" else float(num_examples)',
+        "weight = 1.0",
+    ),
+    "weights: participation by number": (
+        ROUNDS,
+        "float(sum(self.nodes.num_examples.values()))",
+        "float(self.num_clients)",
+    ),
+    "evaluation: every node the same": (
+        "flower/evaluation.py",
+        "+ num_examples * value",
+        "+ total / len(asked) * value",
+    ),
+}
+
+
+def checks() -> list[Check]:
+    """Federations in one process against their simulations."""
+    from integration import test_flower_equality as equality
+    from integration import test_flower_faults as faults
+    from integration import test_flower_runs as runs
+
+    found = [runs.test_an_answer_in_parameters_is_where_the_client_ended, runs.test_bytes_are_those_that_were_packed]
+    found += [runs.test_evaluation_on_the_nodes, partial(in_folder, runs.test_weights_by_examples, "scaffold")]
+    found += [partial(in_folder, runs.test_a_late_task_removes_nothing_that_its_successor_can_name)]
+    found += [partial(in_folder, equality.test_every_method_equals_its_simulation, "scaffold")]
+    cases = (("fedavg", "int4"), ("scaffold", runs.RESIDUALS))
+    found += [partial(in_folder, runs.test_codes_are_those_of_the_simulation, *case) for case in cases]
+    faulty = faults.test_a_faulty_client_is_left_out_of_its_round_alone
+    return [*found, partial(in_folder, partial(faulty, "nan", caplog=Log()))]
+
+
+class Log(logging.Handler):
+    """What is said of a federation, for a test that reads it."""
+
+    text = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        log = logging.getLogger("fedlada.flower")
+        log.handlers = [one for one in log.handlers if type(one).__name__ != "Log"] + [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a sentence."""
+        self.text += f"{record.getMessage()}\n"

@@ -1,0 +1,117 @@
+"""Mistakes in the stacked engine: masks, padding, layout, layers, losses, memories."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from reference.faults import Check, Faults
+
+FOLDER = "engines/stacked"
+STACK, FEED, ENGINE = f"{FOLDER}/stack.py", f"{FOLDER}/feed.py", f"{FOLDER}/engine.py"
+MEMORY, LAYERS, KERNELS = f"{FOLDER}/memory.py", f"{FOLDER}/layers.py", f"{FOLDER}/kernels.py"
+LAYOUT, LOSSES, NETWORKS = f"{FOLDER}/layout.py", f"{FOLDER}/losses.py", f"{FOLDER}/networks.py"
+
+FAULTS: Faults = {
+    "layout: channels at the wrong place": (
+        LAYOUT,
+        "movedim(-1, -len(place.shape) + 1)",
+        "movedim(-1, -len(place.shape) + 2)",
+    ),
+    "layout: the model's order is the engine's": (
+        LAYOUT,
+        "for index in self.order:\n            part",
+        "for index in range(len(parts)):\n            part",
+    ),
+    "convolution: bias by sample instead of client": (
+        LAYERS,
+        "bias.repeat_interleave(len(y) // len(bias), dim=0)",
+        "bias.repeat(len(y) // len(bias), 1)",
+    ),
+    "bias: mean instead of sum": (LAYERS, "own_dy.sum(dim=1)", "own_dy.mean(dim=1)"),
+    "layer norm: scale forgotten on the way back": (
+        LAYERS,
+        "(own_dy * weight[:, None]).view_as(x)",
+        "own_dy.reshape(x.shape)",
+    ),
+    "embedding: padding is trained": (LAYERS, "dy * (x != self.padding_idx).unsqueeze(-1)", "dy"),
+    "embedding: the last of equal words alone": (LAYERS, "accumulate=True", "accumulate=False"),
+    "convolution: clients' images mixed": (
+        KERNELS,
+        "*x.shape[2:]).transpose(0, 1).flatten(0, 1)",
+        "*x.shape[2:]).flatten(0, 1)",
+    ),
+    "group norm: scale by sample instead of client": (
+        KERNELS,
+        "values.repeat_interleave(len(x) // len(values), dim=0)",
+        "values.repeat(len(x) // len(values), 1)",
+    ),
+    "group norm: ReLU forgotten on the way back": (KERNELS, "torch.where(y > 0, dy,", "torch.where(y >= 0, dy,"),
+    "losses: ignored positions divide": (LOSSES, "taken.view(len(weights), -1).sum(dim=1)", "(weights > 0).sum(dim=1)"),
+    "losses: smoothing forgotten": (LOSSES, "label_smoothing=smoothing", "label_smoothing=0.0"),
+    "losses: mean over padding": (LOSSES, "(kept * weights).sum(dim=1)", "kept.mean(dim=1)"),
+    "networks: mean over clients": (NETWORKS, "losses.sum()", "losses.mean()"),
+    "networks: gradients added up": (NETWORKS, "self.grads[name].copy_(grad)", "self.grads[name].add_(grad)"),
+    "who has finished goes on": (STACK, "torch.where(active, value, place)", "value"),
+    "one step too many": (STACK, "self.step_number < self.num_steps", "self.step_number <= self.num_steps"),
+    "losses after the last step count": (
+        STACK,
+        "torch.where(active, losses.double(), torch.zeros_like(self.losses))",
+        "losses.double()",
+    ),
+    "losses of the last round stay": (STACK, "self.losses.zero_()", "pass"),
+    "rate of the first round": (STACK, "self.lr.fill_(lr)", "self.lr.fill_(float(self.lr) or lr)"),
+    "steps of the client with most": (STACK, "clamp(min=1)[:, None]", "clamp(min=1).max()"),
+    "held tensors in the model's order": (STACK, "method.with_held(network.layout.inward)", "method"),
+    "look: gradient where it stands": (
+        STACK,
+        "gradient_at)\n        self.weights.copy_(point)",
+        "gradient_at)\n        self.weights.copy_(self.params)",
+    ),
+    "look: loss where it looks": (STACK, "return local, losses[0]", "return local, losses[-1]"),
+    "look: gradient is overwritten": (STACK, "self.params.dtype, copy=True", "self.params.dtype"),
+    "look: states before it": (STACK, "replace(local, states=states)", "local"),
+    "padding counts": (FEED, "weights[step, client, : len(batch)] = ", "weights[step, client] = "),
+    "a short batch divided by a whole one": (FEED, "1 / len(batch)", "1 / batch_size"),
+    "steps of the first client": (FEED, "[one.num_steps for one in work]", "[work[0].num_steps for one in work]"),
+    "random words of the last step": (FEED, "draws[step, client, : len(batch)]", "draws[:, client, : len(batch)]"),
+    "work laid out without whose": (ENGINE, "(work[0].seed, places", "(0, places"),
+    "uploads go to the client before": (ENGINE, "rows[place], upload)", "rows[place - 1], upload)"),
+    "losses by the first client's steps": (
+        ENGINE,
+        "losses[place] / one.num_steps",
+        "losses[place] / work[0].num_steps",
+    ),
+    "memory of the first client": (MEMORY, "inward(one.memory[part][name])", "inward(here[0].memory[part][name])"),
+    "memory not laid out": (MEMORY, "self.layout.inward(one.memory[part][name])", "one.memory[part][name]"),
+    "memory in the engine's order": (MEMORY, "self.layout.outward(rows[place]).clone()", "rows[place].clone()"),
+    "memory is a view": (MEMORY, "outward(rows[place]).clone()", "outward(rows[place])"),
+}
+
+
+def checks() -> list[Check]:
+    """The stacked engine against the sequential one, its parts against one client alone."""
+    from torch.nn import functional as F
+
+    from equivalence import test_held_tensors as held
+    from equivalence import test_messages_in_engines as messages
+    from equivalence import test_stacked_equals_sequential as suite
+    from equivalence import test_stacked_traps as traps
+    from unit import test_stacking as parts
+
+    alone = parts.test_gradients_are_those_of_each_client_alone
+    found = [partial(alone, model, form) for form in ("layered", "vmapped") for model in (parts.Words, parts.Pictures)]
+    found += [
+        partial(parts.test_losses_are_those_of_each_batch_alone, loss, ()) for loss in (parts.squared, parts.SMOOTH)
+    ]
+    found.append(partial(parts.test_losses_are_those_of_each_batch_alone, F.cross_entropy, (4,)))
+    found += [partial(parts.test_layout_there_and_back, (10, 64))]
+    found += [parts.test_a_memory_that_is_kept_is_no_view_of_the_stack]
+    found += [partial(traps.test_states_that_are_old_values, traps.RemembersLook())]
+    found += [partial(suite.test_losses, suite.squared), suite.test_a_loss_that_compares_samples]
+    found += [partial(suite.test_every_method, name, places) for name, places in ENGINES]
+    found += [partial(suite.test_layers, "plain"), partial(held.test_engines_agree, "convolutional")]
+    found += [partial(messages.test_engines_agree, "fedavg", messages.CODED)]
+    return found
+
+
+ENGINES = [("scaffold", None), ("scaffold", 2), ("fedlada", None), ("fedsam", None)]
