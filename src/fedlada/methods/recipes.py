@@ -265,4 +265,4 @@ HYPER_PARAMETERS: dict[str, str] = {
     "v_start": "where v starts in each round: zero, or server to go on from the mean",
     "weight_decay": "strength of weight decay",
 }
-"""What each hyper-parameter of any recipe means, in a few words."""
+"""The meaning of each hyper-parameter of any recipe, in a few words."""
