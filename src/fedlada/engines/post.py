@@ -102,7 +102,7 @@ class Post:
         )
 
     def misfit(self) -> str:
-        """A sentence about the vectors that could not be encoded; asked once a round, because a GPU must be waited for."""
+        """A sentence about vectors that could not be encoded; asked once a round, because a GPU must be waited for."""
         for path, flags in self._fits.items():
             if not bool(torch.stack(flags).all()):
                 return f"round {self.plan.round}: {self.exchange.misfit(path)}"
