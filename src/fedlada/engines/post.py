@@ -24,11 +24,13 @@ SHARE_FOR_RESIDUALS = 0.25
 class Post:
     """Takes the broadcast to the clients and their uploads to the server.
 
-    `held` are the vectors that a client still has as the server has them, of those that do not change in every round.
+    `already_sent` are, for each client, the vectors whose current version it was sent in an earlier round.
     """
 
-    def __init__(self, exchange: Exchange, plan: RoundPlan, held: Mapping[int, frozenset[str]] | None = None) -> None:
-        self.exchange, self.plan, self.held = exchange, plan, held or {}
+    def __init__(
+        self, exchange: Exchange, plan: RoundPlan, already_sent: Mapping[int, frozenset[str]] | None = None
+    ) -> None:
+        self.exchange, self.plan, self.already_sent = exchange, plan, already_sent or {}
         self.ledger = Ledger()
         self.is_exact = exchange.is_exact("up") and not exchange.remembered and exchange.method.combiner.is_linear
         """Whether uploads arrive as they are and are only added up; an engine may then leave them in its own order."""
@@ -41,7 +43,7 @@ class Post:
         """The broadcast as the clients have it."""
         encoded, about = self.exchange.encode(broadcast, self.plan.round), self.exchange.about(self.plan.round)
         for client in (*(work.client for work in self.plan.assignments), *self.plan.lost):
-            self._count(client, encoded, self.held.get(client, frozenset()), about)
+            self._count(client, encoded, self.already_sent.get(client, frozenset()), about)
         self._remember_fits(encoded)
         return broadcast if self.exchange.is_exact("down") else self.exchange.decode(encoded, broadcast)
 
@@ -100,7 +102,7 @@ class Post:
         )
 
     def misfit(self) -> str:
-        """What could not be encoded, in a sentence; asked once a round, because a GPU must be waited for."""
+        """A sentence about vectors that could not be encoded; asked once a round, because a GPU must be waited for."""
         for path, flags in self._fits.items():
             if not bool(torch.stack(flags).all()):
                 return f"round {self.plan.round}: {self.exchange.misfit(path)}"
@@ -112,10 +114,10 @@ class Post:
             raise CannotEncode(misfit)
 
     def _count(
-        self, client: int, encoded: Mapping[str, Encoded], held: frozenset[str], about: Mapping[str, object]
+        self, client: int, encoded: Mapping[str, Encoded], already_sent: frozenset[str], about: Mapping[str, object]
     ) -> None:
         """One client's message into the ledger: its vectors, and what is around them."""
-        sent = {path: one for path, one in encoded.items() if path not in held}
+        sent = {path: one for path, one in encoded.items() if path not in already_sent}
         for path, one in sent.items():
             self.ledger.add(client, path, one.num_bytes)
         direction = next(iter(encoded)).partition("/")[0]

@@ -34,9 +34,9 @@ class Exchange:
         rules = [rule for path, rule in self.rules.items() if path.startswith(direction)]
         return all(rule.codec.is_exact and rule.every == 1 for rule in rules)
 
-    def travels(self, path: str, round: int, held: Collection[str] = ()) -> bool:
-        """Whether a vector is part of this round's message: up in one of n rounds, down unless the client holds it."""
-        return path not in held if path.startswith("down/") else round % self.rules[path].every == 0
+    def travels(self, path: str, round: int, already_sent: Collection[str] = ()) -> bool:
+        """Whether a vector is part of this round's message: up in one of n rounds, down unless the client has it."""
+        return path not in already_sent if path.startswith("down/") else round % self.rules[path].every == 0
 
     def waits(self, round: int) -> set[str]:
         """The names of vectors that clients do not send in this round: the server's stay as they are."""
@@ -48,12 +48,12 @@ class Exchange:
         return (round - 1) // every * every
 
     def encode(
-        self, state: Broadcast | Upload, round: int, client: int = 0, held: Collection[str] = ()
+        self, state: Broadcast | Upload, round: int, client: int = 0, already_sent: Collection[str] = ()
     ) -> dict[str, Encoded]:
-        """Each vector that travels in this round, in its code; not those that the client still holds."""
+        """Each vector that travels in this round, in its code; not those that the client was already sent."""
         encoded = {}
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True):
-            if self.travels(path, round, held):
+            if self.travels(path, round, already_sent):
                 rule = self.rules[path]
                 # What is the same vector as in an earlier round is the same message too: a client may have it already.
                 when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
@@ -76,7 +76,7 @@ class Exchange:
         return f"{path} does not fit into {codec.name}, which is for {codec.range}: choose another code for it"
 
     def decode(self, encoded: Mapping[str, Encoded], like: Message) -> Message:
-        """What the receiver has: what travelled, decoded, and for the rest the vectors of `like`."""
+        """The receiver's state: vectors that travelled, decoded, and for the rest those of `like`."""
         names = iter(paths(like))
 
         def received(vector: Tensor) -> Tensor:
@@ -87,16 +87,16 @@ class Exchange:
 
         return map_tensors(received, like)
 
-    def expected(self, like: Broadcast | Upload, round: int, held: Collection[str] = ()) -> dict[str, Expected]:
-        """What a receiver may expect in a message of this round."""
+    def expected(self, like: Broadcast | Upload, round: int, already_sent: Collection[str] = ()) -> dict[str, Expected]:
+        """The vectors that a receiver may expect in a message of this round."""
         return {
             path: Expected(self.rules[path].codec, vector.numel(), vector.dtype)
             for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)
-            if self.travels(path, round, held)
+            if self.travels(path, round, already_sent)
         }
 
     def about(self, round: int) -> dict[str, Any]:
-        """What a message says of itself."""
+        """The fields of a message that describe it."""
         return {"method": self.method.name, "round": round, "messages": self.messages.text}
 
     def init_kept(self, params: Tensor) -> Kept:

@@ -28,7 +28,7 @@ from fedlada.methods.state import (
     all_finite,
     named_tensors,
 )
-from fedlada.methods.tensor_fields import cut, lengths, map_held, suited
+from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
 
 REHEARSED = (2, 4096)
 """Model sizes tried, smallest first, when inferring which vectors a method sends."""
@@ -36,7 +36,7 @@ REHEARSED = (2, 4096)
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a method sends and holds on a model of `num_params` parameters, after one step of one client."""
+    """The vectors that a method sends and holds on a model of `num_params` parameters, after one step of one client."""
 
     num_params: int
     broadcast: Broadcast
@@ -131,7 +131,7 @@ class FederatedMethod:
         return any(type(part).look is not LocalTransform.look for part in self.local)
 
     def finish(self, local: Local, num_steps: Scalar) -> tuple[Upload, Kept]:
-        """What the client uploads after its `num_steps` steps, and its new private memory."""
+        """The client's upload after its `num_steps` steps, and its new private memory."""
         done = ClientRound(delta=local.anchor - local.params, num_steps=num_steps, lr=local.lr)
         parts = [
             part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
@@ -180,10 +180,10 @@ class FederatedMethod:
         problem: Exception | None = None
         for size in REHEARSED:
             probe = torch.ones(size)
-            here = self.with_held(partial(suited, like=probe))
+            here = self.with_tensor_fields(partial(suited, like=probe))
             for whole in (size, *self._lengths):
                 try:
-                    return here.with_held(partial(cut, size=size, whole=whole))._rehearsed(probe)
+                    return here.with_tensor_fields(partial(cut, size=size, whole=whole))._rehearsed(probe)
                 except Exception as error:
                     problem = problem or error
         assert problem is not None
@@ -201,7 +201,7 @@ class FederatedMethod:
         """
         if not self._lengths:
             return self
-        own = self.with_held(partial(suited, like=params))
+        own = self.with_tensor_fields(partial(suited, like=params))
         try:
             own._rehearsed(params)
         except Exception as error:
@@ -212,10 +212,10 @@ class FederatedMethod:
             ) from error
         return own
 
-    def with_held(self, function: Callable[[Tensor], Tensor]) -> FederatedMethod:
+    def with_tensor_fields(self, function: Callable[[Tensor], Tensor]) -> FederatedMethod:
         """The same method with `function` applied to the tensors that its parts hold."""
-        local = tuple(map_held(function, part) for part in self.local)
-        server, combiner = map_held(function, self.server), map_held(function, self.combiner)
+        local = tuple(map_tensor_fields(function, part) for part in self.local)
+        server, combiner = map_tensor_fields(function, self.server), map_tensor_fields(function, self.combiner)
         is_same = all(map(operator.is_, (*local, server, combiner), (*self.local, self.server, self.combiner)))
         return self if is_same else replace(self, local=local, server=server, combiner=combiner)
 

@@ -45,14 +45,16 @@ def _on_gradients(
 
 def _adaptive(
     name: str,
-    optimizer: AMSGrad,
     amendment: Chain,
+    *,
     server_lr: float,
     weight_decay: float,
     decoupled: bool,
     clip_norm: float | None,
+    **others: Any,
 ) -> FederatedMethod:
-    """Decoupled decay stands last, so that neither the second moment nor the amendment scales it."""
+    """AMSGrad with the other options; decoupled decay stands last, so that neither it nor the amendment scales it."""
+    optimizer = AMSGrad(**others)
     l2, behind = (0.0, weight_decay) if decoupled else (weight_decay, 0.0)
     local = (*_clip_and_decay(clip_norm, l2), optimizer, *amendment, *_clip_and_decay(None, behind))
     return FederatedMethod(name=name, local=local, server=SGD(lr=server_lr))
@@ -166,17 +168,8 @@ def localadam(
     >>> localadam(second_moment="reset").num_vectors()
     (1, 1)
     """
-    optimizer = AMSGrad(
-        beta1=beta1,
-        beta2=beta2,
-        v_init=v_init,
-        v_start=v_start,
-        maximum=maximum,
-        bias_correction=bias_correction,
-        power=power,
-        second_moment=second_moment,
-    )
-    return _adaptive("localadam", optimizer, (), server_lr, weight_decay, decoupled, clip_norm)
+    options = dict(locals())
+    return _adaptive("localadam", (), **options)
 
 
 def fedlada(
@@ -200,18 +193,8 @@ def fedlada(
     >>> fedlada(alpha=0.05).num_vectors()
     (3, 2)
     """
-    optimizer = AMSGrad(
-        beta1=beta1,
-        beta2=beta2,
-        v_init=v_init,
-        v_start=v_start,
-        maximum=maximum,
-        bias_correction=bias_correction,
-        power=power,
-        second_moment=second_moment,
-    )
-    amendment = (TowardGlobalDirection(alpha=alpha),)
-    return _adaptive("fedlada", optimizer, amendment, server_lr, weight_decay, decoupled, clip_norm)
+    options = dict(locals())
+    return _adaptive("fedlada", (TowardGlobalDirection(alpha=options.pop("alpha")),), **options)
 
 
 def feddyn(*, mu: float = 0.1, weight_decay: float = 0.0, clip_norm: float | None = None) -> FederatedMethod:
@@ -276,4 +259,4 @@ HYPER_PARAMETERS: dict[str, str] = {
     "v_start": "where v starts in each round: zero, or server to go on from the mean",
     "weight_decay": "strength of weight decay",
 }
-"""What each hyper-parameter of any recipe means, in a few words."""
+"""The meaning of each hyper-parameter of any recipe, in a few words."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Part = TypeVar("Part", Combiner, LocalTransform, ServerOptimizer)
 
 
-def map_held(function: Callable[[Tensor], Tensor], part: Part) -> Part:
+def map_tensor_fields(function: Callable[[Tensor], Tensor], part: Part) -> Part:
     """The same part with `function` applied to each tensor that it holds; itself where there is none."""
     changed: Part = map_object(function, part) if has_tensors(held_by(part)) else part
     return changed

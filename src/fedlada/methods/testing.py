@@ -17,7 +17,7 @@ from fedlada.methods.local import LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import ClientRound, Round, Step, Vectors, held_by, named_tensors
-from fedlada.methods.tensor_fields import cut, lengths, map_held, suited
+from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
 
 WIDTH = 3
 GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
@@ -30,7 +30,7 @@ Reorder = Callable[[Tensor], Tensor]
 
 
 class Wrong(Exception):
-    """What is to be said of the transform; any other error on trial is left to the run, where it has its place."""
+    """A sentence about the transform; any other error on trial is left to the run, where it has its place."""
 
 
 def check_transform(part: LocalTransform) -> None:
@@ -41,10 +41,10 @@ def check_transform(part: LocalTransform) -> None:
     """
     if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
-    here = map_held(partial(suited, like=_gradients()), part)
+    here = map_tensor_fields(partial(suited, like=_gradients()), part)
     for whole in (WIDTH, *lengths([part])):  # what it holds may be of a model's size
         try:
-            _compare(map_held(partial(cut, size=WIDTH, whole=whole), here))
+            _compare(map_tensor_fields(partial(cut, size=WIDTH, whole=whole), here))
         except Wrong as error:
             raise ValueError(f"{type(part).__name__} {error}") from None
         except Exception:
@@ -84,7 +84,7 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
     gradients = [torch.randn(start.shape, generator=generator, dtype=start.dtype, device="cpu") for _ in range(2)]
 
     def end(moved: Reorder) -> list[Tensor]:
-        here = copy.deepcopy(method).with_held(lambda one: moved(one.cpu()))
+        here = copy.deepcopy(method).with_tensor_fields(lambda one: moved(one.cpu()))
         first = moved(start)
         local = here.begin(here.init(first).broadcast, here.init_kept(first), lr=0.1)
         for gradient in gradients:
@@ -105,7 +105,9 @@ def is_random(method: FederatedMethod) -> bool:
             return True
         with randomness_restored() as drawn:
             with suppress(Exception):  # on a model of its own size it may work
-                one_round(map_held(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0])
+                one_round(
+                    map_tensor_fields(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0]
+                )
             if drawn():
                 return True
     return False
@@ -116,7 +118,7 @@ def shares_memory(method: FederatedMethod) -> bool:
     values are overwritten."""
     for part in method.local:
         with randomness_restored(), suppress(Exception):  # an engine's own step says what is wrong
-            tried = map_held(partial(suited, like=_gradients()), copy.deepcopy(part))
+            tried = map_tensor_fields(partial(suited, like=_gradients()), copy.deepcopy(part))
             if _gives_back_what_it_got(tried):
                 return True
     return False
@@ -144,7 +146,9 @@ def _memory(tensor: Tensor) -> int:
 
 def _reversed(part: LocalTransform) -> LocalTransform:
     """The same part for parameters in the opposite order."""
-    return map_held(lambda one: one.flip(-1) if one.ndim and one.shape[-1] == WIDTH else one, copy.deepcopy(part))
+    return map_tensor_fields(
+        lambda one: one.flip(-1) if one.ndim and one.shape[-1] == WIDTH else one, copy.deepcopy(part)
+    )
 
 
 def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False) -> list[Tensor]:

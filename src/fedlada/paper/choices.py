@@ -61,7 +61,7 @@ def choices_of(experiment: Experiment) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Values:
-    """What a method runs with."""
+    """Rates and hyper-parameters of a method."""
 
     lr: float
     lr_decay: float = 0.998

@@ -18,7 +18,7 @@ Results = Mapping[str, Sequence[Outcome]]
 
 @dataclass(frozen=True)
 class Shown:
-    """What a target shows."""
+    """The tables and charts of a target."""
 
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()

@@ -1,4 +1,4 @@
-"""What a run's `config.json` says, and where two of them differ."""
+"""A run's `config.json`, and where two of them differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FREE_TO_CHANGE = {
     "tensorboard",
     "replies",
 }
-"""What may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
+"""Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
 
 
 def is_experiment(config: Mapping[str, Any]) -> bool:
@@ -96,7 +96,7 @@ def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any])
 
 
 def describe(simulation: Simulation) -> dict[str, Any]:
-    """What identifies a simulation made from Python: enough to refuse a folder that holds another one.
+    """The identity of a simulation made from Python: enough to refuse a folder that holds another one.
 
     Not the first weights: a run goes on from its checkpoint, whatever the model was given this time.
     """

@@ -20,7 +20,7 @@ class CannotWrite(OSError):
         super().__init__(f"{path} cannot be written ({reason}); what was saved before it is whole")
 
 
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, make it durable, then give it its name."""
     beside = path.with_name(f".{path.name}.part")
     try:
@@ -36,18 +36,18 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, whole or not at all."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_atomic(path, lambda beside: _write_text(beside, text))
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, whole or not at all."""
+    write_atomic(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def make_durable(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedlada.runs.files import CannotWrite, write_atomic
+from fedlada.runs.files import CannotWrite, write_text
 from fedlada.training.history import Row
 
 COUNTS = ("bytes_up", "bytes_down")
@@ -93,8 +93,7 @@ def _fault(row: Row) -> str:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Replace the file by these rows."""
-    text = "".join(to_line(row) for row in rows)
-    write_atomic(path, lambda beside: _write(beside, text))
+    write_text(path, "".join(to_line(row) for row in rows))
 
 
 def append_row(path: Path, row: Row) -> None:
@@ -104,7 +103,3 @@ def append_row(path: Path, row: Row) -> None:
             file.write(to_line(row))
     except OSError as error:
         raise CannotWrite(path, error) from None
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

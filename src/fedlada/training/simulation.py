@@ -71,10 +71,10 @@ class Simulation:
         self.metrics = dict(metrics or {})
         self.train = train
         self.evaluation = evaluation
-        self.held: Samples | None = None
-        """What the clients hold, as often as they hold it: a partition may leave samples out, or repeat some."""
+        self.client_samples: Samples | None = None
+        """The samples of all clients, repeated as often as clients have them; a partition may leave some out."""
         if train is not None and evaluation.eval_train_every is not None and isinstance(plan, Plan):
-            self.held = train.chosen(np.concatenate(plan.clients))
+            self.client_samples = train.chosen(np.concatenate(plan.clients))
         self.round = 0
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
@@ -149,7 +149,7 @@ class Simulation:
         plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
         self.engine.while_waiting = self._look_ahead
         try:
-            post = Post(self.exchange, plan, self._held(plan))
+            post = Post(self.exchange, plan, self._already_sent(plan))
             with self._seeded("combine", plan.round):
                 result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
@@ -164,15 +164,15 @@ class Simulation:
         self.history.rows.append(row)
         return row
 
-    def _held(self, plan: RoundPlan) -> dict[int, frozenset[str]]:
-        """What each client still has of the vectors that change rarely: it was asked since they were last others."""
+    def _already_sent(self, plan: RoundPlan) -> dict[int, frozenset[str]]:
+        """Vectors (sent only every n rounds) that each client has already been sent in their current version."""
         rare = [path for path, rule in self.exchange.rules.items() if path.startswith("down/") and rule.every > 1]
-        held: dict[int, frozenset[str]] = {}
+        sent: dict[int, frozenset[str]] = {}
         for path in rare:
             rows = self.history.rows[self.exchange.version(path, plan.round) : plan.round - 1]
             for client in {c for row in rows for who in ("clients", "lost", "refused") for c in row[who]}:
-                held[client] = held.get(client, frozenset()) | {path}
-        return held
+                sent[client] = sent.get(client, frozenset()) | {path}
+        return sent
 
     def _look_ahead(self) -> None:
         """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
@@ -191,7 +191,7 @@ class Simulation:
         due = [
             ("test", self.test, self.evaluation.eval_every, self.metrics),
             ("validation", self.validation, self.evaluation.eval_every, self.metrics),
-            ("full_train", self.held, self.evaluation.eval_train_every, {}),
+            ("full_train", self.client_samples, self.evaluation.eval_train_every, {}),
         ]
         for name, samples, every, metrics in due:
             if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):

@@ -61,7 +61,7 @@ FAULTS: Faults = {
     "losses of the last round stay": (STACK, "self.losses.zero_()", "pass"),
     "rate of the first round": (STACK, "self.lr.fill_(lr)", "self.lr.fill_(float(self.lr) or lr)"),
     "steps of the client with most": (STACK, "clamp(min=1)[:, None]", "clamp(min=1).max()"),
-    "held tensors in the model's order": (STACK, "method.with_held(network.layout.inward)", "method"),
+    "held tensors in the model's order": (STACK, "method.with_tensor_fields(network.layout.inward)", "method"),
     "look: gradient where it stands": (
         STACK,
         "gradient_at)\n        self.weights.copy_(point)",

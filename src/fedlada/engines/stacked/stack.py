@@ -39,7 +39,7 @@ class Stack:
         compiles: bool = False,
     ) -> None:
         self.network, self.samples = network, samples
-        self.method = method.with_held(network.layout.inward)
+        self.method = method.with_tensor_fields(network.layout.inward)
         self.memories = memories
         self.places, self.batch_size = places, batch_size
         self.like, self.compute = like, compute
@@ -186,7 +186,7 @@ class Stack:
         return local, losses[0]
 
     def finish(self) -> tuple[Upload, Kept]:
-        """What the clients give back, stacked, in the engine's order of the parameters."""
+        """The clients' uploads and memories, stacked, in the engine's order of the parameters."""
         assert self.local is not None
         # A place without a client has made no steps; it must still not divide by zero.
         return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
@@ -221,8 +221,10 @@ def method_update(method: FederatedMethod, *, needs_copies: bool = False) -> Upd
 
 
 def _sums_in_one_order() -> dict[str, Any]:
-    """What keeps the compiler from choosing between kernels by their time where sums would come out otherwise: beside
-    other programs another one may be the faster, and a run would not repeat."""
+    """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
+
+    Beside other programs another one may be the faster, and a run would not repeat.
+    """
     from torch._inductor import config
 
     wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 knows the first alone

@@ -52,7 +52,7 @@ class LocalTransform:
         return update, local
 
     def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
-        """What to upload besides the delta, and the client's new private memory."""
+        """Vectors to upload besides the delta, and the client's new private memory."""
         return {}, step.kept
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:

@@ -35,7 +35,7 @@ class Plan:
     tilt: float
     target: float
     expected: tuple[str, str]
-    """What the slope should be, with the theorem's step sizes and with the best ones."""
+    """The slope that the theory predicts, with the theorem's step sizes and with the best ones."""
     moments: tuple[float, float] = (0.5, 0.9)
 
     def setting(self, size: int) -> Setting:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlada import __version__
 from fedlada.runs.archived import is_archived
-from fedlada.runs.files import write_atomic
+from fedlada.runs.files import write_text
 from fedlada.training.history import History
 from fedlada.workbench.campaign.archived_run import ArchivedRun, defaults
 from fedlada.workbench.campaign.identity import digest, unnamed_data
@@ -49,7 +49,7 @@ class Archive:
         runs = sorted(self.runs, key=lambda run: run.place)
         bodies = ",\n".join("{" + _lines(run.to_json(numbers[run.origin])) + "}" for run in runs)
         text = "{" + _lines(head) + ',\n"runs":[\n' + bodies + "\n]}\n"
-        write_atomic(path, lambda beside: _write_text(beside, text))
+        write_text(path, text)
 
 
 def read_archive(path: Path) -> Archive:
@@ -130,7 +130,3 @@ def _lines(values: Mapping[str, Any]) -> str:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

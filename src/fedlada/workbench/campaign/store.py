@@ -25,7 +25,7 @@ from fedlada.workbench.report.listing import read_listing
 
 @dataclass(frozen=True)
 class Adopted:
-    """What others hold, and what was copied of it."""
+    """The runs of others, and those that were copied."""
 
     num_runs: int
     """How many runs were looked at."""
@@ -46,7 +46,7 @@ class RunStore:
         return self.folder / digest(request.experiment)
 
     def outcome(self, request: Request, why: str = "") -> Outcome:
-        """What is there of a run; `why` is what was said if it failed just now."""
+        """The outcome of a run as far as it is there; `why` is what was said if it failed just now."""
         folder = self.path(request)
         history = History(read_rows(folder / "metrics.jsonl"))
         end = request.goal.end_in(history)

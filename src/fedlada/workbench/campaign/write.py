@@ -35,11 +35,10 @@ def write_folder(
     """Write everything; returns why there are no pictures, or nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
-    _write_text(
-        folder / "table.md", f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables) + _list(notes)
-    )
-    _write_text(folder / "table.csv", _csv(tables))
-    _write_text(folder / "table.tex", "\n".join(table.to_latex() for table in tables))
+    markdown = f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables) + _list(notes)
+    (folder / "table.md").write_text(markdown, encoding="utf-8")
+    (folder / "table.csv").write_text(_csv(tables), encoding="utf-8")
+    (folder / "table.tex").write_text("\n".join(table.to_latex() for table in tables), encoding="utf-8")
     write_tables(folder, tables)
     write_charts(folder, charts)
     write_command(folder, command)
@@ -143,7 +142,3 @@ def _csv(tables: Sequence[Table]) -> str:
 
 def _list(notes: Sequence[str]) -> str:
     return "\n" + "".join(f"- {note}\n" for note in notes) if notes else ""
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

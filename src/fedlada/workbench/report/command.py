@@ -44,7 +44,7 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
 
 @cache
 def _usual(method: str, dataset: str) -> dict[str, Any]:
-    """What `fedlada run` takes where nothing else is said."""
+    """The fields that `fedlada run` uses where none are given."""
     return asdict(Experiment(method=method, dataset=dataset).resolved())
 
 

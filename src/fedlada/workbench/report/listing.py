@@ -6,9 +6,9 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedlada.runs.files import write_json
+from fedlada.workbench.report.table import as_text
 
 LISTING = "runs.json"
 
@@ -55,10 +55,10 @@ def read_listing(folder: Path) -> Listing | None:
             return None
         values = json.loads(path.read_bytes())
         runs = tuple(
-            ListedRun(_as_found(_text(run["folder"]), folder), _text(run["group"]), int(run["rounds"]))
+            ListedRun(_as_found(as_text(run["folder"]), folder), as_text(run["group"]), int(run["rounds"]))
             for run in values["runs"]
         )
-        return Listing(_text(values["title"]), runs, tuple(map(_text, values["notes"])))
+        return Listing(as_text(values["title"]), runs, tuple(map(as_text, values["notes"])))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -85,9 +85,3 @@ def _is_archive(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and {"format", "defaults", "runs"} <= values.keys()
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value

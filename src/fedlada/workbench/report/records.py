@@ -45,14 +45,14 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class StoredFiles:
-    """What a run's folder says, before it has a name among others."""
+    """The contents of a run's folder, before it has a name among others."""
 
     folder: Path
     config: dict[str, Any]
     rows: list[Row]
     labels_per_client: list[list[int]] | None
     listed: ListedRun | None = None
-    """What it is called where a campaign lists it."""
+    """Its name and rounds where a campaign lists it."""
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ FIRST_TO_NAME = (
     "local_steps",
     "alpha",
 )
-"""What people call experiments by; other fields name a group only where these do not tell it from another."""
+"""Fields that people name experiments by; others name a group only where these do not tell it from another."""
 SAME_GROUP = {*FREE_TO_CHANGE, "seed", "clients"}
-"""What may differ between runs that are averaged."""
+"""Fields that may differ between runs that are averaged."""
 
 
 def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:

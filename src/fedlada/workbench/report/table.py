@@ -70,7 +70,7 @@ class Table:
         """The stored table, or a sentence where it is none."""
         try:
             columns, notes = _texts(values["columns"]), _texts(values.get("notes", ()))
-            return cls(_text(values["title"]), columns, tuple(_texts(row) for row in values["rows"]), notes)
+            return cls(as_text(values["title"]), columns, tuple(_texts(row) for row in values["rows"]), notes)
         except (KeyError, TypeError, AttributeError):
             raise ValueError("a stored table needs a title, columns and rows of text") from None
 
@@ -83,7 +83,8 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{statistics.fmean(values):{form}}{deviation}"
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A text as a file has it, or an error."""
     if not isinstance(value, str):
         raise TypeError
     return value
@@ -92,7 +93,7 @@ def _text(value: Any) -> str:
 def _texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)):
         raise TypeError
-    return tuple(_text(value) for value in values)
+    return tuple(as_text(value) for value in values)
 
 
 def _markdown(text: str) -> str:
