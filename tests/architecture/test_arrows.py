@@ -89,6 +89,14 @@ def test_the_rooms_are_those_on_record():
     assert len(LEVELS) <= 9
 
 
+def test_tests_mirror_the_rooms():
+    tests = Path(__file__).parents[1]
+    beside = {"architecture", "equivalence", "flower-app", "golden", "integration", "reference"}
+    folders = {path.parent.relative_to(tests).parts[0] for path in tests.rglob("*/*.py")}
+    assert folders - beside <= set(LEVEL)
+    assert {path.name for path in tests.glob("test_*.py")} <= {f"test_{room}.py" for room in LEVEL}
+
+
 def test_methods_import_torch_alone():
     allowed = {"torch", "fedlada", *sys.stdlib_module_names}
     for name, path in INSIDE.items():

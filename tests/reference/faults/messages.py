@@ -63,7 +63,7 @@ FAULTS: Faults = {
         "return replace(after, shared=self._unsent_from(before.shared, after.shared))",
         "return after",
     ),
-    "every: sent to who has it": (POST, "self.held.get(client, frozenset())", "frozenset()"),
+    "every: sent to who has it": (POST, "self.already_sent.get(client, frozenset())", "frozenset()"),
     "every: who was lost has nothing": (
         "training/simulation.py",
         '("clients", "lost", "refused")',
@@ -86,8 +86,8 @@ def checks() -> list[Check]:
     import torch
 
     from equivalence import test_messages_in_engines as engines
-    from unit import test_codecs as codecs
-    from unit import test_messages as messages
+    from messages import test_codecs as codecs
+    from messages import test_messages as messages
 
     torch.manual_seed(0)
     numbers, tiny = torch.randn(300), torch.full((5,), -1e-41)

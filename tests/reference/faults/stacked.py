@@ -92,11 +92,11 @@ def checks() -> list[Check]:
     """The stacked engine against the sequential one, its parts against one client alone."""
     from torch.nn import functional as F
 
+    from engines import test_stacked_parts as parts
     from equivalence import test_held_tensors as held
     from equivalence import test_messages_in_engines as messages
     from equivalence import test_stacked_equals_sequential as suite
     from equivalence import test_stacked_traps as traps
-    from unit import test_stacking as parts
 
     alone = parts.test_gradients_are_those_of_each_client_alone
     found = [partial(alone, model, form) for form in ("layered", "vmapped") for model in (parts.Words, parts.Pictures)]

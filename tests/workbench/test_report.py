@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from fedlada.plots.chart import Chart, Series
-from fedlada.plots.curves import curves
-from fedlada.plots.draw import draw_chart, save_chart
 from fedlada.training.history import History
 from fedlada.workbench.cli.flags import build_experiment
 from fedlada.workbench.cli.run import run as run_command_line
@@ -19,33 +17,14 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.comparison import Comparison
 from fedlada.workbench.report.curves import all_curves
-from fedlada.workbench.report.page import RunRecord, render, script_json, write_page
+from fedlada.workbench.report.page import render, script_json, write_page
 from fedlada.workbench.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
 from fedlada.workbench.report.records import find_runs, read_runs, told_apart
 from fedlada.workbench.report.stored import read_charts, read_tables, write_charts, write_tables
 from fedlada.workbench.report.table import Table
+from run_records import record, row
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & {{data}} | $x_1$ \u2028"
-
-
-def row(round, **values):
-    usual = {"lr": 0.1, "train_loss": 1 / round, "drift": 0.5, "bytes_up": 1e6, "bytes_down": 2e6, "seconds": 0.5}
-    return {"round": round, **usual, "clients": [round % 3], "lost": [], "refused": [], "idle": [], **values}
-
-
-def record(num_rounds=6, *, group="fedavg", seed=0, every=2, **changes):
-    rows = [row(n, **({"test_accuracy": n / 100} if n % every == 0 else {})) for n in range(1, num_rounds + 1)]
-    return RunRecord(
-        **{
-            "label": f"{group}, seed {seed}",
-            "group": group,
-            "config": {"method": group, "seed": seed, "rounds": num_rounds, "dataset": "digits", "target": 0.04},
-            "rows": rows,
-            "command": f"fedlada run --method {group}",
-            "labels_per_client": [[3, 0], [1, 4], [0, 2]],
-            **changes,
-        }
-    )
 
 
 def test_a_table_is_escaped_in_every_form():
@@ -249,52 +228,6 @@ def test_runs_are_found_at_any_depth_and_others_are_not(tmp_path):
     (tmp_path / "a" / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json cannot be read"):
         read_runs([tmp_path])
-
-
-def test_curves_are_means_over_common_rounds():
-    runs = [record(6).rows, record(8, seed=1).rows]
-    chart = curves({"fedavg": runs}, "test_accuracy", against="megabytes")
-    (series,) = chart.series
-    assert series.x == (6.0, 12.0, 18.0)
-    assert series.y == pytest.approx((0.02, 0.04, 0.06))
-    assert series.low == series.high == series.y
-    assert curves({"fedavg": [[]]}, "test_accuracy").series == ()
-
-
-@pytest.mark.slow
-def test_pictures_of_every_style_in_every_format(tmp_path):
-    styles = [
-        Series(f"${style}_", (1.0, 2.0, 3.0), (1.0, 3.0, 2.0), style=style) for style in ("line", "points", "arrows")
-    ]
-    bars = [Series(f"b{n}", (1.0, 2.0), (1.0, 2.0), (0.5, 1.0), (1.5, 3.0), style="bars") for n in range(2)]
-    chart = Chart("a $ title", "x", "y", (*styles, *bars), log_x=True, log_y=True, targets=(2.0,))
-    paths = save_chart(chart, tmp_path / "v1.5")
-    assert [path.name for path in paths] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]
-    first = [path.read_bytes() for path in paths]
-    assert [data[:4] for data in first] == [b"\x89PNG", b"<?xm", b"%PDF"]
-    assert [
-        path.read_bytes() for path in save_chart(chart, tmp_path / "v1.5")
-    ] == first  # the same data, the same files
-    assert "a $ title" in (tmp_path / "v1.5.svg").read_text()
-    names = [text.get_text() for text in draw_chart(chart).axes[0].get_legend().get_texts()]
-    assert names == ["$line_", "$points_", "$arrows_", "b0", "b1"]
-    assert set(all_curves([record(), record(config={"dataset": "a/b"})])) == {
-        f"{dataset}-{metric}-by-{x}"
-        for dataset in ("digits", "a-b")
-        for metric in ("test_accuracy", "train_loss", "drift")
-        for x in ("rounds", "megabytes", "seconds")
-    }
-
-
-def test_charts_side_by_side_share_a_legend_and_an_axis():
-    lines = (Series("a", (1.0, 2.0), (0.1, 0.9)), Series("b", (1.0, 2.0), (0.2, 0.8)))
-    left, right = Chart("by rounds", "round", "accuracy", lines), Chart("by bytes", "MB", "accuracy", lines[:1])
-    first, second = draw_chart(left, right).axes
-    assert first.get_ylim() == second.get_ylim()
-    assert [len(one.get_lines()) for one in (first, second)] == [2, 1]
-    assert first.get_legend() is not None
-    assert second.get_legend() is None
-    assert (first.get_ylabel(), second.get_ylabel(), second.get_xlabel()) == ("accuracy", "", "MB")
 
 
 def test_a_failed_run_has_no_final_accuracy_and_is_named():

@@ -1,0 +1,57 @@
+"""Curves of runs, and pictures of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedlada.plots.chart import Chart, Series
+from fedlada.plots.curves import curves
+from fedlada.plots.draw import draw_chart, save_chart
+from fedlada.workbench.report.curves import all_curves
+from run_records import record
+
+
+def test_curves_are_means_over_common_rounds():
+    runs = [record(6).rows, record(8, seed=1).rows]
+    chart = curves({"fedavg": runs}, "test_accuracy", against="megabytes")
+    (series,) = chart.series
+    assert series.x == (6.0, 12.0, 18.0)
+    assert series.y == pytest.approx((0.02, 0.04, 0.06))
+    assert series.low == series.high == series.y
+    assert curves({"fedavg": [[]]}, "test_accuracy").series == ()
+
+
+@pytest.mark.slow
+def test_pictures_of_every_style_in_every_format(tmp_path):
+    styles = [
+        Series(f"${style}_", (1.0, 2.0, 3.0), (1.0, 3.0, 2.0), style=style) for style in ("line", "points", "arrows")
+    ]
+    bars = [Series(f"b{n}", (1.0, 2.0), (1.0, 2.0), (0.5, 1.0), (1.5, 3.0), style="bars") for n in range(2)]
+    chart = Chart("a $ title", "x", "y", (*styles, *bars), log_x=True, log_y=True, targets=(2.0,))
+    paths = save_chart(chart, tmp_path / "v1.5")
+    assert [path.name for path in paths] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]
+    first = [path.read_bytes() for path in paths]
+    assert [data[:4] for data in first] == [b"\x89PNG", b"<?xm", b"%PDF"]
+    assert [
+        path.read_bytes() for path in save_chart(chart, tmp_path / "v1.5")
+    ] == first  # the same data, the same files
+    assert "a $ title" in (tmp_path / "v1.5.svg").read_text()
+    names = [text.get_text() for text in draw_chart(chart).axes[0].get_legend().get_texts()]
+    assert names == ["$line_", "$points_", "$arrows_", "b0", "b1"]
+    assert set(all_curves([record(), record(config={"dataset": "a/b"})])) == {
+        f"{dataset}-{metric}-by-{x}"
+        for dataset in ("digits", "a-b")
+        for metric in ("test_accuracy", "train_loss", "drift")
+        for x in ("rounds", "megabytes", "seconds")
+    }
+
+
+def test_charts_side_by_side_share_a_legend_and_an_axis():
+    lines = (Series("a", (1.0, 2.0), (0.1, 0.9)), Series("b", (1.0, 2.0), (0.2, 0.8)))
+    left, right = Chart("by rounds", "round", "accuracy", lines), Chart("by bytes", "MB", "accuracy", lines[:1])
+    first, second = draw_chart(left, right).axes
+    assert first.get_ylim() == second.get_ylim()
+    assert [len(one.get_lines()) for one in (first, second)] == [2, 1]
+    assert first.get_legend() is not None
+    assert second.get_legend() is None
+    assert (first.get_ylabel(), second.get_ylabel(), second.get_xlabel()) == ("accuracy", "", "MB")
