@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import torch
 
 import fedlada
 from fedlada import recipes
 from fedlada.methods.recipes import hyper_parameters
+from fedlada.methods.state import named_tensors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +28,30 @@ def test_methods_page_names_every_recipe_and_every_transform():
         *(n for n in fedlada.server.__all__ if n != "ServerOptimizer"),
     ]:
         assert f"`{name}" in text, name
+
+
+LOOKS = {"SharpnessAware", "GlobalSharpnessAware", "UphillGlobally"}
+COMMON = {"ClipNorm", "WeightDecay"}
+
+
+def test_the_table_of_methods_is_that_of_the_recipes():
+    rows = re.findall(r"^\| `(\w+)[(`].*?\| (.*) \|$", (ROOT / "docs" / "methods.md").read_text(), re.MULTILINE)
+    table = {name: [cell.strip().replace("`", "") for cell in cells.split("|")] for name, cells in rows}
+    shown = {name: table[name] for name in recipes.RECIPES}
+    for name, recipe in recipes.RECIPES.items():
+        method = recipe()
+        parts = [type(part).__name__ for part in method.local if type(part).__name__ not in COMMON]
+        looks = [part for part in parts if part in LOOKS]
+        corrections = [part for part in parts if part not in {*LOOKS, "AMSGrad"}]
+        server = [type(method.server).__name__, type(method.combiner).__name__]
+        kept = len([*named_tensors(method.init_kept(torch.zeros(2)))])
+        assert shown[name] == [
+            "".join(looks),
+            "".join(corrections),
+            "AMSGrad" if "AMSGrad" in parts else "SGD",
+            server[0] if server[1] == "Mean" else " on ".join(server),
+            *map(str, (*method.num_vectors(), kept, method.gradients_per_step)),
+        ]
 
 
 def test_public_names_exist_and_are_documented():

@@ -124,6 +124,66 @@ def test_the_look_combines_with_other_transforms(local):
     assert not torch.allclose(one.server.params, plain.server.params, rtol=1e-4)
 
 
+@dataclass(frozen=True)
+class TwoLooks(LocalTransform):
+    """Begins elsewhere than at the parameters, asks twice, and keeps a gradient as it was given."""
+
+    elementwise = True
+
+    def begin(self, shared, kept, like):
+        return {"seen": torch.zeros_like(like)}
+
+    def look(self, point, local, step, gradient_at):
+        first = gradient_at(point + 0.1 * local["seen"])
+        second = gradient_at(point - 0.1 * first)
+        return point + 0.05 * (first - second), {"seen": first}
+
+
+@dataclass(frozen=True)
+class LookByNumbers(LocalTransform):
+    """Asks as long as the gradient is large, which only numbers tell."""
+
+    def look(self, point, local, step, gradient_at):
+        first = gradient_at(point)
+        for _ in range(3):
+            gradient = gradient_at(point)
+            if gradient.abs().max() < 1e-6:
+                break
+            point = point - 0.1 * gradient
+        return point + 0.1 * first, local
+
+
+LOOKS = [TwoLooks(), LookByNumbers()]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_any_look_is_stacked(look):
+    method = FederatedMethod(name="mine", local=(look,), server=SGD())
+    one, other = (run(method, engine=engine, dtype=torch.float64) for engine in ("sequential", "stacked"))
+    torch.testing.assert_close(one.server.params, other.server.params, rtol=1e-10, atol=1e-12)
+    plain = run(recipes.fedavg(), dtype=torch.float64)
+    assert not torch.allclose(one.server.params, plain.server.params, rtol=1e-4)
+
+
+def test_gradients_of_a_step_are_counted():
+    one = (FederatedMethod(name="mine", local=(look,), server=SGD()) for look in (TwoLooks(), SharpnessAware()))
+    assert [method.gradients_per_step for method in one] == [3, 2]
+    assert [recipe().gradients_per_step for recipe in (recipes.fedavg, recipes.fedlesam, recipes.fedsmoo)] == [1, 1, 2]
+
+
+def test_the_mean_of_the_clients_models_is_evaluated_too():
+    result = run(recipes.feddyn(mu=0.1), rounds=2)
+    row = result.history[-1]
+    mean = result.server.params - result.server.optimizer["h"]
+    model = deep_net()
+    torch.nn.utils.vector_to_parameters(mean, model.parameters())
+    expected = fedlada.evaluate(model, (X, Y), nn.functional.cross_entropy)
+    assert row["test_loss_of_mean"] == pytest.approx(expected["loss"])
+    assert row["test_accuracy_of_mean"] == expected["accuracy"]
+    assert row["test_loss_of_mean"] != row["test_loss"]
+    assert "test_loss_of_mean" not in run(recipes.fedavg(), rounds=1).history[-1]
+
+
 def test_a_closure_that_fails_leaves_the_parameters_where_they_were():
     model = small_net()
     optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedsam(), lr=0.1)

@@ -314,8 +314,8 @@ def fedlada(
     return out
 
 
-@transcribes(recipes.feddyn, 1, 1, {"mu": 0.4, "weight_decay": 0.02, "clip_norm": 2.5})
-def feddyn(p: Problem, *, mu, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+@transcribes(recipes.feddyn, 1, 1, {"mu": 0.4, "weight_decay": 0.02, "clip_norm": 2.5}, ({"clip_pull": False},))
+def feddyn(p: Problem, *, mu, clip_pull=True, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     """Acar et al. 2021, Algorithm 1, with h_i = grad L_i(theta_i) / mu and h = mean of all h_i, signs of the sums."""
     x, out = p.x0.copy(), []
     h_i = [np.zeros_like(x) for _ in range(p.num_clients)]
@@ -324,7 +324,10 @@ def feddyn(p: Problem, *, mu, weight_decay=0.0, clip_norm=None) -> list[Vector]:
         for i, K in spec.steps.items():
             x_i = x.copy()
             for tau in range(K):
-                g = clip(p.grad(i, x_i, t, tau) + mu * (x_i - x) + mu * h_i[i], clip_norm)
+                if clip_pull:
+                    g = clip(p.grad(i, x_i, t, tau) + mu * (x_i - x) + mu * h_i[i], clip_norm)
+                else:  # as the authors' simulator: mu x is its weight decay
+                    g = clip(p.grad(i, x_i, t, tau) + mu * (h_i[i] - x), clip_norm) + mu * x_i
                 x_i = x_i - spec.lr * (g + weight_decay * x_i)
             x_K[i] = x_i
             h_i[i] = h_i[i] + (x_i - x)
@@ -347,5 +350,254 @@ def fedsam(p: Problem, *, rho, server_lr=1.0, weight_decay=0.0, clip_norm=None) 
                 x_i = x_i - spec.lr * (clip(p.grad(i, uphill, t, tau), clip_norm) + weight_decay * x_i)
             deltas.append(x - x_i)
         x = x - server_lr * mean(deltas)
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedexp, 1, 1, {"eps": 0.05, "weight_decay": 0.02, "clip_norm": 2.5})
+def fedexp(p: Problem, *, eps, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Jhunjhunwala et al. 2023, Algorithm 1: the server's step grows as the clients' updates point apart."""
+    x, out = p.x0.copy(), []
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                x_i = x_i - spec.lr * (clip(p.grad(i, x_i, t, tau), clip_norm) + weight_decay * x_i)
+            deltas.append(x - x_i)
+        D = mean(deltas)
+        eta_g = max(1.0, sum(np.sum(d * d) for d in deltas) / (2 * len(deltas) * (np.sum(D * D) + eps)))
+        x = x - eta_g * D
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedavgm, 1, 1, {**COMMON, "momentum": 0.8})
+def fedavgm(p: Problem, *, momentum, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Hsu et al. 2019: v = momentum v + D; x = x - eta_g v."""
+    x, out = p.x0.copy(), []
+    v = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                x_i = x_i - spec.lr * (clip(p.grad(i, x_i, t, tau), clip_norm) + weight_decay * x_i)
+            deltas.append(x - x_i)
+        v = momentum * v + mean(deltas)
+        x = x - server_lr * v
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedadagrad, 1, 1, {"tau": 0.03, "server_lr": 0.05, "weight_decay": 0.02, "clip_norm": 2.5})
+def fedadagrad(p: Problem, *, tau, server_lr, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Reddi et al. 2021, Algorithm 2, FedAdagrad, with v_{-1} = 0 and beta_1 = 0."""
+    x, out = p.x0.copy(), []
+    v = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for k in range(K):
+                x_i = x_i - spec.lr * (clip(p.grad(i, x_i, t, k), clip_norm) + weight_decay * x_i)
+            deltas.append(x_i - x)
+        Delta = mean(deltas)
+        v = v + Delta**2
+        x = x + server_lr * Delta / (np.sqrt(v) + tau)
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedyogi, 1, 1, SERVER_ADAM)
+def fedyogi(
+    p: Problem, *, beta1=0.9, beta2=0.99, tau=1e-2, server_lr=0.1, weight_decay=0.0, clip_norm=None
+) -> list[Vector]:
+    """Reddi et al. 2021, Algorithm 2, FedYogi, with m_{-1} = v_{-1} = 0."""
+    x, out = p.x0.copy(), []
+    m, v = np.zeros_like(x), np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for k in range(K):
+                x_i = x_i - spec.lr * (clip(p.grad(i, x_i, t, k), clip_norm) + weight_decay * x_i)
+            deltas.append(x_i - x)
+        Delta = mean(deltas)
+        m = beta1 * m + (1 - beta1) * Delta
+        v = v - (1 - beta2) * Delta**2 * np.sign(v - Delta**2)
+        x = x + server_lr * m / (np.sqrt(v) + tau)
+        out.append(x)
+    return out
+
+
+def uphill(g: Vector, rho: float) -> Vector:
+    return rho * g / (np.sqrt(np.sum(g * g)) + 1e-7)
+
+
+@transcribes(recipes.mofedsam, 2, 1, {**COMMON, "rho": 0.2, "alpha": 0.3})
+def mofedsam(p: Problem, *, rho, alpha, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Qu et al. 2022, Algorithm 2: beta of the paper is alpha, Delta^r is g_a."""
+    x, out = p.x0.copy(), []
+    g_a = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                top = x_i + uphill(p.grad(i, x_i, t, tau), rho)
+                v = alpha * p.grad(i, top, t, tau) + (1 - alpha) * g_a
+                x_i = x_i - spec.lr * (clip(v, clip_norm) + weight_decay * x_i)
+            deltas.append(x - x_i)
+        D = mean(deltas)
+        x = x - server_lr * D
+        g_a = D / (spec.lr * np.mean(list(spec.steps.values())))
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedgamma, 2, 2, {**COMMON, "rho": 0.2}, ({"correction": 0.5},))
+def fedgamma(p: Problem, *, rho, correction=1.0, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Dai et al. 2023: SCAFFOLD (option II) on the gradients of SAM."""
+    x, out, m = p.x0.copy(), [], p.num_clients
+    c = np.zeros_like(x)
+    c_i = [np.zeros_like(x) for _ in range(m)]
+    for t, spec in enumerate(p.rounds):
+        deltas, changes = [], []
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                g = p.grad(i, x_i + uphill(p.grad(i, x_i, t, tau), rho), t, tau)
+                g = clip(g + correction * (c - c_i[i]), clip_norm)
+                x_i = x_i - spec.lr * (g + weight_decay * x_i)
+            new = (x - x_i) / (K * spec.lr) - correction * (c - c_i[i])
+            deltas.append(x - x_i)
+            changes.append(new - c_i[i])
+            c_i[i] = new
+        x = x - server_lr * mean(deltas)
+        c = c + sum(changes) / m
+        out.append(x)
+    return out
+
+
+DYNAMIC = {"mu": 0.4, "weight_decay": 0.02, "clip_norm": 2.5}
+
+
+@transcribes(recipes.fedspeed, 1, 1, {**DYNAMIC, "rho": 0.2}, ({"clip_pull": False},))
+def fedspeed(p: Problem, *, rho, mu, clip_pull=True, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Sun et al. 2023, FedSpeed, Algorithm 1, as the authors' simulator has it: the full step uphill (gamma 1)."""
+    x, out = p.x0.copy(), []
+    h_i = [np.zeros_like(x) for _ in range(p.num_clients)]
+    for t, spec in enumerate(p.rounds):
+        x_K = {}
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                g = p.grad(i, x_i + uphill(p.grad(i, x_i, t, tau), rho), t, tau)
+                if clip_pull:
+                    g = clip(g + mu * (x_i - x + h_i[i]), clip_norm)
+                else:
+                    g = clip(g + mu * (h_i[i] - x), clip_norm) + mu * x_i
+                x_i = x_i - spec.lr * (g + weight_decay * x_i)
+            x_K[i] = x_i
+            h_i[i] = h_i[i] + (x_i - x)
+        x = mean(list(x_K.values())) + sum(h_i) / p.num_clients
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedsmoo, 2, 2, {**DYNAMIC, "rho": 0.2}, ({"clip_pull": False},))
+def fedsmoo(p: Problem, *, rho, mu, clip_pull=True, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Sun et al. 2023, Dynamic Regularized SAM, as the authors' simulator has it; u_i is its mu_i, s its s."""
+    x, out = p.x0.copy(), []
+    h_i = [np.zeros_like(x) for _ in range(p.num_clients)]
+    u_i = [np.zeros_like(x) for _ in range(p.num_clients)]
+    s = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        x_K = {}
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                e = uphill(p.grad(i, x_i, t, tau) - u_i[i] - s, rho)
+                u_i[i] = u_i[i] + e - s
+                g = p.grad(i, x_i + e, t, tau)
+                if clip_pull:
+                    g = clip(g + mu * (x_i - x + h_i[i]), clip_norm)
+                else:
+                    g = clip(g + mu * (h_i[i] - x), clip_norm) + mu * x_i
+                x_i = x_i - spec.lr * (g + weight_decay * x_i)
+            x_K[i] = x_i
+            h_i[i] = h_i[i] + (x_i - x)
+        s = uphill(mean([u_i[i] for i in spec.steps]), rho)
+        x = mean(list(x_K.values())) + sum(h_i) / p.num_clients
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fedlesam, 2, 1, {**COMMON, "rho": 0.2})
+def fedlesam(p: Problem, *, rho, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Fan et al. 2024, Algorithm 1: the perturbation points from x^t to x^{t-1}; there is none in the first round."""
+    x, out = p.x0.copy(), []
+    D = np.zeros_like(x)
+    for t, spec in enumerate(p.rounds):
+        deltas = []
+        mean_K, eta_l = (1.0, 1.0) if t == 0 else (np.mean(list(p.rounds[t - 1].steps.values())), p.rounds[t - 1].lr)
+        e = uphill(D / (eta_l * mean_K), rho)
+        for i, K in spec.steps.items():
+            x_i = x.copy()
+            for tau in range(K):
+                x_i = x_i - spec.lr * (clip(p.grad(i, x_i + e, t, tau), clip_norm) + weight_decay * x_i)
+            deltas.append(x - x_i)
+        D = mean(deltas)
+        x = x - server_lr * D
+        out.append(x)
+    return out
+
+
+@transcribes(
+    recipes.fedlada_sam,
+    3,
+    2,
+    {**COMMON, **MOMENTS, "alpha": 0.3, "rho": 0.2},
+    ({"decoupled": True, "beta1": 0.0, "power": 0.25},),
+)
+def fedlada_sam(
+    p: Problem,
+    *,
+    rho,
+    alpha,
+    beta1=0.9,
+    beta2=0.99,
+    v_init=1e-8,
+    power=0.5,
+    server_lr=1.0,
+    weight_decay=0.0,
+    decoupled=False,
+    clip_norm=None,
+) -> list[Vector]:
+    """FedLADA's Algorithm 3 with g taken at x + rho g(x) / ||g(x)||."""
+    x, out = p.x0.copy(), []
+    g_a = np.zeros_like(x)
+    v = np.full_like(x, v_init)
+    for t, spec in enumerate(p.rounds):
+        x_K, v_hat_K = [], []
+        for i, K in spec.steps.items():
+            x_i, m_i, v_i, v_hat = x.copy(), np.zeros_like(x), np.zeros_like(x), v.copy()
+            for tau in range(K):
+                g = clip(p.grad(i, x_i + uphill(p.grad(i, x_i, t, tau), rho), t, tau), clip_norm)
+                if not decoupled:
+                    g = g + weight_decay * x_i
+                m_i = beta1 * m_i + (1 - beta1) * g
+                v_i = beta2 * v_i + (1 - beta2) * g * g
+                v_hat = np.maximum(v_i, v_hat)
+                step = alpha * m_i / (np.sqrt(v_hat) if power == 0.5 else v_hat**power) + (1 - alpha) * g_a
+                if decoupled:
+                    step = step + weight_decay * x_i
+                x_i = x_i - spec.lr * step
+            x_K.append(x_i)
+            v_hat_K.append(v_hat)
+        v, D = mean(v_hat_K), x - mean(x_K)
+        x = x - server_lr * D
+        g_a = D / (spec.lr * np.mean(list(spec.steps.values())))
         out.append(x)
     return out

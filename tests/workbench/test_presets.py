@@ -12,12 +12,13 @@ from fedlada.messages import Messages
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper.choices import OURS, values_of
-from fedlada.training.suggested import TUNED
+from fedlada.training.suggested import PARENTS, PUBLISHED, TUNED
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import ADVICE, SETTINGS, preset
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SEARCHED = ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada")
+ADAPTIVE = ("localadam", "fedlada", "fedlada_sam")
 PAPERS = ("cifar10", "cifar100", "tinyimagenet")
 
 
@@ -25,11 +26,13 @@ def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched
     for dataset in PAPERS:
         for method in RECIPES:
             suited = preset(dataset, method)
-            adaptive = method in ("localadam", "fedlada")
+            adaptive = method in ADAPTIVE
             assert suited["hyper"]["clip_norm"] == 10.0
             assert suited["hyper"].get("decoupled", False) == adaptive
-            assert (suited["lr_decay"], suited["augment"], suited["model"]) == (0.998, "authors", "resnet18-gn")
-            if method not in SEARCHED:
+            assert (suited["augment"], suited["model"]) == ("authors", "resnet18-gn")
+            assert suited["lr_decay"] == (0.9995 if method == "feddyn" else 0.998)
+            assert suited["hyper"].get("clip_pull", True) == (method not in ("feddyn", "fedspeed", "fedsmoo"))
+            if method not in (*SEARCHED, *PUBLISHED, *PARENTS):
                 assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
                 assert suited["lr"] == (0.001 if adaptive else 0.1)
 
@@ -46,6 +49,11 @@ def winners(dataset):
 def values_in(line):
     pairs = [pair.rsplit(" ", 1) for pair in line.split(", ")]
     return {name: text == "True" if text in ("True", "False") else float(text) for name, text in pairs}
+
+
+def test_a_variant_has_its_parents_values():
+    for dataset in (*PAPERS, "digits"):
+        assert preset(dataset, "fedlada_sam") == preset(dataset, "fedlada")
 
 
 @pytest.mark.parametrize("dataset", PAPERS)
@@ -85,7 +93,7 @@ def test_elsewhere_adaptive_methods_have_no_first_moment():
     for dataset in ("mnist", "fashion-mnist", "folder", "npz", "docstrings", "digits"):
         for method in RECIPES:
             suited = preset(dataset, method)
-            assert suited["hyper"].get("beta1") == (0.0 if method in ("localadam", "fedlada") else None)
+            assert suited["hyper"].get("beta1") == (0.0 if method in ADAPTIVE else None)
             assert "decoupled" not in suited["hyper"]
 
 

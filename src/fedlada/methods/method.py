@@ -42,6 +42,8 @@ class Rehearsal:
     broadcast: Broadcast
     local: Local
     upload: Upload
+    gradients: int
+    """How many gradients the step took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +172,11 @@ class FederatedMethod:
         return len(list(named_tensors(tried.broadcast))), len(list(named_tensors(tried.upload)))
 
     @property
+    def gradients_per_step(self) -> int:
+        """How many gradients of one batch a local step takes: two where it looks uphill first."""
+        return self.rehearsal.gradients
+
+    @property
     def keeps_memory(self) -> bool:
         """Whether clients must remember something between rounds."""
         return any(self.rehearsal.local.kept)
@@ -191,8 +198,14 @@ class FederatedMethod:
 
     def _rehearsed(self, probe: Tensor) -> Rehearsal:
         broadcast = self.init(probe).broadcast
-        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), lambda _: probe)
-        return Rehearsal(probe.numel(), broadcast, local, self.finish(local, 1)[0])
+        points: list[Tensor] = []
+
+        def gradient_at(point: Tensor) -> Tensor:
+            points.append(point)
+            return probe
+
+        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), gradient_at)
+        return Rehearsal(probe.numel(), broadcast, local, self.finish(local, 1)[0], len(points))
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
         """The same method with what its parts hold, such as a mask, on the device and in the precision of these.

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlada.methods.state import Round, Vectors
 from fedlada.methods.validation import decay_of_old, positive
 
-__all__ = ["SGD", "Adam", "Dynamic", "ServerOptimizer"]
+__all__ = ["SGD", "Adagrad", "Adam", "Dynamic", "Momentum", "ServerOptimizer", "Yogi"]
 
 
 class ServerOptimizer(ABC):
@@ -28,6 +28,10 @@ class ServerOptimizer(ABC):
         `round` has the clients' rate and number of steps and the active share of all clients.
         """
 
+    def other_models(self, params: Tensor, state: Vectors) -> Vectors:
+        """Models besides `params` that are worth an evaluation, by the name that their metrics end in."""
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(ServerOptimizer):
@@ -40,6 +44,44 @@ class SGD(ServerOptimizer):
 
     def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
         return params - self.lr * delta, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum(ServerOptimizer):
+    """M = momentum M + D;  x = x - eta_g M."""
+
+    lr: float = 1.0
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.lr)
+        decay_of_old("momentum", self.momentum)
+
+    def init(self, params: Tensor) -> Vectors:
+        return {"m": torch.zeros_like(params)}
+
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        m = self.momentum * state["m"] + delta
+        return params - self.lr * m, {"m": m}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adagrad(ServerOptimizer):
+    """V = V + D*D;  x = x - eta_g D / (sqrt(V) + tau)."""
+
+    lr: float = 0.1
+    tau: float = 1e-2
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.lr)
+        positive("tau", self.tau)
+
+    def init(self, params: Tensor) -> Vectors:
+        return {"v": torch.zeros_like(params)}
+
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        v = state["v"] + delta * delta
+        return params - self.lr * delta / (v.sqrt() + self.tau), {"v": v}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +113,31 @@ class Adam(ServerOptimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Yogi(ServerOptimizer):
+    """M = b1 M + (1-b1) D;  V = V - (1-b2) D*D sign(V - D*D);  x = x - eta_g M / (sqrt(V) + tau)."""
+
+    lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-2
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.lr)
+        decay_of_old("beta1", self.beta1)
+        decay_of_old("beta2", self.beta2)
+        positive("tau", self.tau)
+
+    def init(self, params: Tensor) -> Vectors:
+        return {"m": torch.zeros_like(params), "v": torch.zeros_like(params)}
+
+    def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
+        square = delta * delta
+        m = self.beta1 * state["m"] + (1 - self.beta1) * delta
+        v = state["v"] - (1 - self.beta2) * square * torch.sign(state["v"] - square)
+        return params - self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dynamic(ServerOptimizer):
     """H = H - p D;  x = x - D + H: FedDyn's server, where H is the mean of all clients' h_i and never sent."""
 
@@ -80,3 +147,7 @@ class Dynamic(ServerOptimizer):
     def step(self, params: Tensor, delta: Tensor, state: Vectors, round: Round) -> tuple[Tensor, Vectors]:
         h = state["h"] - round.participation * delta
         return params - delta + h, {"h": h}
+
+    def other_models(self, params: Tensor, state: Vectors) -> Vectors:
+        """The mean of the active clients' models, x^t - D, which FedDyn's authors evaluate."""
+        return {"mean": params - state["h"]}

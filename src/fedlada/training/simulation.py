@@ -196,8 +196,11 @@ class Simulation:
         for name, samples, every, metrics in due:
             if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):
                 continue
-            measured = self.engine.evaluate(server.params, samples, metrics, self.evaluation)
-            row.update({f"{name}_{key}": _finite(value) for key, value in measured.items()})
+            others = self.engine.method.server.other_models(server.params, server.optimizer)
+            for ending, params in {"": server.params, **({} if name == "full_train" else others)}.items():
+                measured = self.engine.evaluate(params, samples, metrics, self.evaluation)
+                of = f"_of_{ending}" if ending else ""
+                row.update({f"{name}_{key}{of}": _finite(value) for key, value in measured.items()})
 
     def result(self) -> Result:
         """The model, the history and the server as they are now."""

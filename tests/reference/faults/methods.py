@@ -7,6 +7,8 @@ from functools import partial
 from reference.faults import Check, Faults
 
 METHOD, AMSGRAD = "methods/method.py", "methods/local/amsgrad.py"
+RECIPES, SERVER = "methods/recipes/chains.py", "methods/server.py"
+SMOO = "methods/local/global_sharpness_aware.py"
 DECAY, DYNAMIC = "methods/local/weight_decay.py", "methods/local/dynamic_regularizer.py"
 
 FAULTS: Faults = {
@@ -16,8 +18,8 @@ FAULTS: Faults = {
         "delta=local.anchor - local.params",
         "delta=local.params - local.anchor",
     ),
-    "server step uphill": ("methods/server.py", "params - self.lr * delta", "params + self.lr * delta"),
-    "server rate forgotten": ("methods/server.py", "params - self.lr * delta", "params - delta"),
+    "server step uphill": (SERVER, "params - self.lr * delta", "params + self.lr * delta"),
+    "server rate forgotten": (SERVER, "params - self.lr * delta", "params - delta"),
     "first moment: beta swapped": (
         AMSGRAD,
         'self.beta1 * local["m"] + (1 - self.beta1) * update',
@@ -96,11 +98,11 @@ FAULTS: Faults = {
         "* (update * update).mean(0, keepdim=True)",
     ),
     "server adam: beta swapped": (
-        "methods/server.py",
+        SERVER,
         'self.beta1 * state["m"] + (1 - self.beta1) * delta',
         '(1 - self.beta1) * state["m"] + self.beta1 * delta',
     ),
-    "server adam: tau inside the root": ("methods/server.py", "(v.sqrt() + self.tau)", "(v + self.tau).sqrt()"),
+    "server adam: tau inside the root": (SERVER, "(v.sqrt() + self.tau)", "(v + self.tau).sqrt()"),
     "mean is a sum": ("methods/combine/mean.py", "tensor / total_weight", "tensor"),
     "weights ignored": ("methods/combine/mean.py", "float(weights[index])", "1.0"),
     "dynamic regularizer: sign of h": (
@@ -113,24 +115,44 @@ FAULTS: Faults = {
         'step.kept["h"] - done.delta',
         "-done.delta",
     ),
-    "dynamic average: participation forgotten": ("methods/server.py", "round.participation * delta", "delta"),
-    "dynamic average: H forgotten": ("methods/server.py", "params - delta + h,", "params - delta,"),
-    "looks downhill": ("methods/local/sharpness_aware.py", "point + gradient", "point - gradient"),
+    "dynamic average: participation forgotten": (SERVER, "round.participation * delta", "delta"),
+    "dynamic average: H forgotten": (SERVER, "params - delta + h,", "params - delta,"),
+    "looks downhill": ("methods/local/sharpness_aware.py", "point + of_length", "point - of_length"),
     "look: norm over all stacked clients": ("methods/local/sharpness_aware.py", "dim=-1, keepdim=True", "keepdim=True"),
     "look forgotten": (
         METHOD,
         "gradient_at(point))\n\n    def look",
         "gradient_at(local.params))\n\n    def look",
     ),
-    "clip after L2": ("methods/recipes.py", "return clip + decay", "return decay + clip"),
-    "correction after clipping": (
-        "methods/recipes.py",
-        "correction + _clip_and_decay(clip_norm, weight_decay)",
-        "_clip_and_decay(clip_norm, weight_decay) + correction",
+    "perturbation: agreed one added": (SMOO, "gradient_at(point) - local", "gradient_at(point) + local"),
+    "perturbation: dual starts anew": (
+        SMOO,
+        'return {"dual": kept["dual"]}',
+        'return {"dual": torch.zeros_like(like)}',
     ),
-    "amendment before AMSGrad": ("methods/recipes.py", "optimizer, *amendment,", "*amendment, optimizer,"),
+    "perturbation: agreed one forgotten": (SMOO, "uphill - agreed", "uphill"),
+    "perturbation: mean of any length": (SMOO, 'of_length(self.rho, mean["dual"])', 'mean["dual"]'),
+    "FedLESAM looks downhill": ("methods/local/uphill_globally.py", "point + of_length", "point - of_length"),
+    "server momentum: delta weighed": (SERVER, '* state["m"] + delta', '* state["m"] + (1 - self.momentum) * delta'),
+    "Adagrad forgets": (SERVER, 'state["v"] + delta * delta', "delta * delta"),
+    "Yogi: sign swapped": (SERVER, 'torch.sign(state["v"] - square)', 'torch.sign(square - state["v"])'),
+    "FedExP: half forgotten": ("methods/combine/extrapolated.py", "(2 * (mean", "(1 * (mean"),
+    "FedExP: steps may shrink": ("methods/combine/extrapolated.py", ".clamp(min=1)", ""),
+    "regularizer: x clipped all the same": (RECIPES, "with_params=clip_pull", "with_params=True"),
+    "look behind the clipping": (
+        RECIPES,
+        "local = (*look, *clip_and_decay(clip_norm, l2), opt",
+        "local = (*clip_and_decay(clip_norm, l2), opt",
+    ),
+    "clip after L2": (RECIPES, "return clip + decay", "return decay + clip"),
+    "correction after clipping": (
+        RECIPES,
+        "correction + clip_and_decay(clip_norm, weight_decay)",
+        "clip_and_decay(clip_norm, weight_decay) + correction",
+    ),
+    "amendment before AMSGrad": (RECIPES, "optimizer, *amendment,", "*amendment, optimizer,"),
     "decoupled decay as L2": (
-        "methods/recipes.py",
+        RECIPES,
         "(0.0, weight_decay) if decoupled",
         "(weight_decay, 0.0) if decoupled",
     ),

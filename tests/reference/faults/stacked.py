@@ -9,6 +9,7 @@ from reference.faults import Check, Faults
 FOLDER = "engines/stacked"
 STACK, FEED, ENGINE = f"{FOLDER}/stack.py", f"{FOLDER}/feed.py", f"{FOLDER}/engine.py"
 MEMORY, LAYERS, KERNELS = f"{FOLDER}/memory.py", f"{FOLDER}/layers.py", f"{FOLDER}/kernels.py"
+LOOK = f"{FOLDER}/look.py"
 LAYOUT, LOSSES, NETWORKS = f"{FOLDER}/layout.py", f"{FOLDER}/losses.py", f"{FOLDER}/networks.py"
 
 FAULTS: Faults = {
@@ -62,13 +63,12 @@ FAULTS: Faults = {
     "rate of the first round": (STACK, "self.lr.fill_(lr)", "self.lr.fill_(float(self.lr) or lr)"),
     "steps of the client with most": (STACK, "clamp(min=1)[:, None]", "clamp(min=1).max()"),
     "held tensors in the model's order": (STACK, "method.with_tensor_fields(network.layout.inward)", "method"),
-    "look: gradient where it stands": (
-        STACK,
-        "gradient_at)\n        self.weights.copy_(point)",
-        "gradient_at)\n        self.weights.copy_(self.params)",
-    ),
-    "look: loss where it looks": (STACK, "return local, losses[0]", "return local, losses[-1]"),
-    "look: gradient is overwritten": (STACK, "self.params.dtype, copy=True", "self.params.dtype"),
+    "look: gradient where it stands": (LOOK, "copy_(points[len(gradients)])", "copy_(local.params)"),
+    "look: always from the parameters": (LOOK, "points[0] is shapes.params", "True"),
+    "look: loss where it looks": (LOOK, "return states, losses[0]", "return states, losses[-1]"),
+    "look: a gradient kept is overwritten": (LOOK, "[len(points) - 1].to(point.dtype, copy=True)", "[len(points) - 1]"),
+    "look: the first gradient is overwritten": (LOOK, "else grads.clone()", "else grads"),
+    "look by numbers: kept gradient is overwritten": (LOOK, "grads.to(point.dtype, copy=True)", "grads"),
     "look: states before it": (STACK, "replace(local, states=states)", "local"),
     "padding counts": (FEED, "weights[step, client, : len(batch)] = ", "weights[step, client] = "),
     "a short batch divided by a whole one": (FEED, "1 / len(batch)", "1 / batch_size"),
@@ -95,6 +95,7 @@ def checks() -> list[Check]:
     from engines import test_stacked_parts as parts
     from equivalence import test_held_tensors as held
     from equivalence import test_messages_in_engines as messages
+    from equivalence import test_open_contract as contract
     from equivalence import test_stacked_equals_sequential as suite
     from equivalence import test_stacked_traps as traps
 
@@ -107,6 +108,7 @@ def checks() -> list[Check]:
     found += [partial(parts.test_layout_there_and_back, (10, 64))]
     found += [parts.test_a_memory_that_is_kept_is_no_view_of_the_stack]
     found += [partial(traps.test_states_that_are_old_values, traps.RemembersLook())]
+    found += [partial(contract.test_any_look_is_stacked, look) for look in contract.LOOKS]
     found += [partial(suite.test_losses, suite.squared), suite.test_a_loss_that_compares_samples]
     found += [partial(suite.test_every_method, name, places) for name, places in ENGINES]
     found += [partial(suite.test_layers, "plain"), partial(held.test_engines_agree, "convolutional")]

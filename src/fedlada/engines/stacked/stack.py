@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import types
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacked.capture import captured
+from fedlada.engines.stacked.compiling import compiled
 from fedlada.engines.stacked.feed import Feed, fetch_batch
+from fedlada.engines.stacked.look import Look
 from fedlada.engines.stacked.memory import Memories
 from fedlada.engines.stacked.networks import Network
 from fedlada.federation.plan import Assignment
@@ -60,7 +60,8 @@ class Stack:
         needs_copies = shares_memory(self.method)
         self.update = method_update(self.method, needs_copies=needs_copies)
         if compiles and not needs_copies:  # the compiler would drop such a copy
-            self.update = compiled(self.update)
+            self.update = compiled(self.update, "the update")
+        self.look = Look(self.method, compiles=compiles and not needs_copies)
 
     def run(
         self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float, feed: Feed
@@ -162,28 +163,17 @@ class Stack:
         if x.is_floating_point():
             x = x.to(self.compute)
         active = self.step_number < self.num_steps
-        local, losses = self._looked(x, y, weights)
+        assert self.local is not None
+        states = self.local.states
+        if self.method.looks_ahead:
+            states, losses = self.look(
+                self.local, self.weights, self.grads, lambda: self.network.backward(x, y, weights)
+            )
+        else:
+            losses = self.network.backward(x, y, weights)
         self.losses += torch.where(active, losses.double(), torch.zeros_like(self.losses))
-        assert self.local is not None
-        self.update(self.local, local.states, self.grads, self.weights, active[:, None] if masked else None)
+        self.update(self.local, states, self.grads, self.weights, active[:, None] if masked else None)
         self.step_number += 1
-
-    def _looked(self, x: Any, y: Tensor, weights: Tensor) -> tuple[Local, Tensor]:
-        """Leave in `grads` the gradients where the method looks; the states after the look, and the first losses."""
-        assert self.local is not None
-        if not self.method.looks_ahead:
-            return self.local, self.network.backward(x, y, weights)
-        losses: list[Tensor] = []
-
-        def gradient_at(point: Tensor) -> Tensor:
-            self.weights.copy_(point)
-            losses.append(self.network.backward(x, y, weights))
-            return self.grads.to(self.params.dtype, copy=True)  # the next gradient is written in the same place
-
-        point, local = self.method.look(self.local, gradient_at)
-        self.weights.copy_(point)
-        losses.append(self.network.backward(x, y, weights))
-        return local, losses[0]
 
     def finish(self) -> tuple[Upload, Kept]:
         """The clients' uploads and memories, stacked, in the engine's order of the parameters."""
@@ -218,37 +208,3 @@ def method_update(method: FederatedMethod, *, needs_copies: bool = False) -> Upd
             place.copy_(value)
 
     return update
-
-
-def _sums_in_one_order() -> dict[str, Any]:
-    """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
-
-    Beside other programs another one may be the faster, and a run would not repeat.
-    """
-    from torch._inductor import config
-
-    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 knows the first alone
-    return {name: value for name, value in wanted.items() if hasattr(config, name)}
-
-
-def compiled(update: Update) -> Update:
-    """The update as one kernel; plain where the compiler fails, which is slower and right."""
-    from torch._dynamo.exc import TorchDynamoException  # the compiler takes a second to import
-
-    # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
-    code = update.__code__.replace()
-    fresh = types.FunctionType(code, update.__globals__, closure=update.__closure__)
-    fast = torch.compile(fresh, fullgraph=True, dynamic=False, options=_sums_in_one_order())
-
-    def tried(local: Local, states: PerTransform, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
-        nonlocal fast
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's own affairs
-                fast(local, states, grads, weights, active)
-        except TorchDynamoException as error:
-            warnings.warn(f"the update could not be compiled and runs as it is: {error}", stacklevel=2)
-            fast = update
-            update(local, states, grads, weights, active)
-
-    return tried

@@ -21,6 +21,8 @@ class DynamicRegularizer(LocalTransform):
 
     mu: float = 0.1
     """Strength of the regularizer."""
+    with_params: bool = True
+    """Without them mu x is left out, for a `WeightDecay` of strength mu behind the clipping."""
 
     def __post_init__(self) -> None:
         not_negative("mu", self.mu)
@@ -29,6 +31,8 @@ class DynamicRegularizer(LocalTransform):
         return {"h": torch.zeros_like(params)}
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
+        if not self.with_params:
+            return update + self.mu * (step.kept["h"] - step.anchor), local
         return update + self.mu * (step.params - step.anchor + step.kept["h"]), local
 
     def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:

@@ -26,6 +26,10 @@ class SharpnessAware(LocalTransform):
         not_negative("rho", self.rho)
 
     def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
-        gradient = gradient_at(point)
-        norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
-        return point + gradient * (self.rho / (norm + 1e-7)), local
+        return point + of_length(self.rho, gradient_at(point)), local
+
+
+def of_length(length: float, vector: Tensor) -> Tensor:
+    """The vector scaled to a length; a vector of zeros stays one."""
+    norm: Tensor = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    return vector * (length / (norm + 1e-7))

@@ -60,6 +60,7 @@ def methods(dataset: str | None, as_json: bool) -> None:
                 "server": type(method.server).__name__,
                 "down": down,
                 "up": up,
+                "gradients": method.gradients_per_step,
                 **_values_on(dataset, name),
                 "summary": (recipe.__doc__ or "").splitlines()[0],
             }

@@ -1,0 +1,48 @@
+"""A function on all clients at once as one kernel."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Arguments, Result]:
+    """The function as one kernel; plain where the compiler fails, which is slower and right."""
+    from torch._dynamo.exc import TorchDynamoException  # the compiler takes a second to import
+
+    # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
+    own: Any = function
+    fresh = types.FunctionType(own.__code__.replace(), own.__globals__, closure=own.__closure__)
+    options = _sums_in_one_order()
+    fast: Callable[Arguments, Result] = torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+
+    def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        nonlocal fast
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's own affairs
+                return fast(*args, **kwargs)
+        except TorchDynamoException as error:
+            warnings.warn(f"{what} could not be compiled and runs as it is: {error}", stacklevel=2)
+            fast = function
+            return fast(*args, **kwargs)
+
+    return tried
+
+
+def _sums_in_one_order() -> dict[str, Any]:
+    """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
+
+    Beside other programs another one may be the faster, and a run would not repeat.
+    """
+    from torch._inductor import config
+
+    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 knows the first alone
+    return {name: value for name, value in wanted.items() if hasattr(config, name)}
