@@ -1,6 +1,6 @@
 """The stacked engine on one GPU: step and round times, growth with clients and model size, memory, where time goes.
 
-    python benchmarks/gpu/speed.py [--out DIR] [--only steps,growth,profile,long,messages]
+    python benchmarks/gpu/speed.py [--out DIR] [--only steps,methods,growth,profile,long,messages]
 
 Images are random bytes of the right shape: time does not depend on what they show. A step is one local step of all ten
 clients with a batch of 50 each, with clipping at norm 10 and L2; a round of CIFAR-10 has 50 of them, one of CIFAR-100
@@ -32,11 +32,27 @@ from fedlada.training.simulation import Simulation
 
 GPU = torch.device("cuda")
 HABITS = {"clip_norm": 10.0}
+PARENTS = {
+    "feddyn": "scaffold",
+    "fedlesam": "fedcm",
+    "fedsam": "fedavg",
+    "mofedsam": "fedcm",
+    "fedgamma": "scaffold",
+    "fedspeed": "feddyn",
+    "fedsmoo": "feddyn",
+    "fedlada_sam": "fedlada",
+}
+"""Methods and those whose step theirs is compared with."""
 METHODS = {
     "fedavg": (recipes.fedavg(weight_decay=1e-3, **HABITS), 0.1),
     "fedcm": (recipes.fedcm(weight_decay=1e-3, **HABITS), 0.1),
     "scaffold": (recipes.scaffold(weight_decay=1e-3, **HABITS), 0.1),
     "fedlada": (recipes.fedlada(weight_decay=1e-2, **HABITS), 0.001),
+}
+MEASURED = tuple(METHODS)
+METHODS |= {
+    name: (recipes.RECIPES[name](weight_decay=1e-2, **HABITS), 0.001 if name == "fedlada_sam" else 0.1)
+    for name in PARENTS
 }
 SHAPES = {"cifar10": (32, 10, 5, 500), "cifar100": (32, 100, 2, 500), "tinyimagenet": (64, 200, 2, 1000)}
 
@@ -133,7 +149,7 @@ def steps() -> list[dict]:
     rows = []
     for shape in SHAPES:
         federation = Federation(shape)
-        for method in METHODS if shape != "tinyimagenet" else ("fedavg", "fedlada"):
+        for method in MEASURED if shape != "tinyimagenet" else ("fedavg", "fedlada"):
             both = shape == "cifar10" and method in ("fedavg", "fedlada")
             for precision in ("bf16", "tf32") if both else ("bf16",):
                 rows.append({"shape": shape, "method": method, "precision": precision})
@@ -144,6 +160,19 @@ def steps() -> list[dict]:
             rows[-1] |= measure(federation, "fedlada", rounds=2, num_steps=10)
             print(rows[-1], flush=True)
     return rows
+
+
+def methods() -> list[dict]:
+    """Steps of the other methods beside those of their parents: two gradients cost less than twice."""
+    federation, found = Federation("cifar10"), {}
+    for method in (*MEASURED, *PARENTS):
+        found[method] = {"method": method} | measure(federation, method, precision="bf16")
+        if method in PARENTS:
+            parent = PARENTS[method]
+            ratio = found[method]["step_ms"] / found[parent]["step_ms"]
+            found[method] |= {"gradients": METHODS[method][0].gradients_per_step, "parent": parent, "ratio": ratio}
+        print(found[method], flush=True)
+    return list(found.values())
 
 
 def one_by_one() -> list[dict]:
@@ -228,6 +257,7 @@ def long() -> list[dict]:
 
 PARTS = {
     "steps": steps,
+    "methods": methods,
     "one_by_one": one_by_one,
     "growth": growth,
     "profile": profile,

@@ -64,6 +64,7 @@ PAPER_CELLS = {
     "T5": ["81.8", "86.8", "86.4", "86.0", "1511", "2089", "3031", "1313", "84.9", "83.7", "86.1"],
     "T6": ["94.0", "90.9", "85.1", "71.5", "96.1", "65.5", "44.6", "536.9", "262.5", "∞", "186.4"],
     "T7": ["78.32", "80.74", "81.09", "81.72", "81.77", "81.05", "80.62"],
+    "FLSIM": ["80.65", "84.22", "86.87", "83.30", "30.43"],
     "T8": ["1 Nd", "2 Nd", "0.97", "1.80", "1.51", "1.02", "1.38", "0.95", "1.13", "0.69", "-"],
 }
 
@@ -80,6 +81,8 @@ PLACES = [
     ("T6", "FedLADA", "paper, 80 %", "186.4"),
     ("T7", "0.75", "paper %", "81.72"),
     ("T8", "FedLADA", "paper's count", "2 Nd"),
+    ("FLSIM", "FedSMOO", "published best %", "86.87"),
+    ("FLSIM", "FedDyn", "published s a round", "20.82"),
 ]
 """Table, row, column, cell."""
 
@@ -90,6 +93,27 @@ def test_the_papers_figures_stand_in_their_places(smoke):
         table = TARGETS[name].show(setting(), group(outcomes[name])).tables[0]
         (line,) = (one for one in table.rows if one[0] == row)
         assert line[table.columns.index(column)] == cell, (name, row, column)
+
+
+def test_the_simulators_values_are_those_it_was_published_with(smoke):
+    _, outcomes = smoke
+    found = {}
+    for outcome in outcomes["FLSIM"]:
+        own = outcome.request.experiment
+        assert (own.cohorts, own.eval_every, own.concentration in (0.6, 0.1)) == ("bernoulli", 1, True)
+        found[outcome.request.group.split(",")[0]] = (own.lr, own.lr_decay, own.hyper)
+    for name in ("FedAvg", "FedDyn", "FedSMOO", "FedGAMMA", "MoFedSAM"):
+        lr, decay, hyper = found[name]
+        assert (lr, hyper["weight_decay"], hyper["clip_norm"]) == (0.1, 1e-3, 10.0)
+        assert decay == (0.9995 if name == "FedDyn" else 0.998)
+    assert [found[name][2]["rho"] for name in ("FedGAMMA", "MoFedSAM", "FedSMOO")] == [0.01, 0.1, 0.1]
+    assert (found["MoFedSAM"][2]["alpha"], found["FedCM"][2]["alpha"], found["FedAdam"][2]["server_lr"]) == (
+        0.05,
+        0.1,
+        0.1,
+    )
+    assert [found[name][2]["clip_pull"] for name in ("FedDyn", "FedSMOO")] == [False, False]
+    assert found["FedLADA with SAM"][2]["rho"] == 0.03
 
 
 def test_the_papers_totals_are_those_it_prints(smoke):
@@ -217,7 +241,7 @@ def test_the_presets_of_the_paper_differ_in_where_decay_acts(method):
         Setting.named("full", preset=preset, seeds=(0,), data_dir="data").experiment("cifar100", method).resolved()
         for preset in ("paper", "paper-l2")
     )
-    if method in ("localadam", "fedlada"):
+    if method in ("localadam", "fedlada", "fedlada_sam"):
         assert (behind.hyper["decoupled"], before.hyper["decoupled"]) == (True, False)
         behind = replace(behind, hyper={**behind.hyper, "decoupled": False})
     assert behind == before

@@ -19,7 +19,7 @@ from fedlada.paper.published import DATASETS, NAMES
 from fedlada.paper.scales import SCALES
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
-from fedlada.paper.targets import TARGETS
+from fedlada.paper.targets import OF_THE_PAPER, TARGETS
 from fedlada.workbench.campaign.request import Outcome, Request
 from fedlada.workbench.campaign.run import Budget, Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
@@ -52,7 +52,7 @@ class TargetNames(click.ParamType[list[str]]):
         chosen: list[str] = []
         for word in (part.strip().lower() for part in value.split(",") if part.strip()):
             if word == "all":
-                chosen += [name for name in TARGETS if name != "theory"]
+                chosen += OF_THE_PAPER
             elif word in known:
                 chosen.append(known[word])
             else:
@@ -92,10 +92,11 @@ class TargetNames(click.ParamType[list[str]]):
 @click.option("--out", type=click.Path(path_type=Path), help="Where tables, pictures and the page go.")
 @campaign_flags
 def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
-    """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, theory, or all.
+    """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM.
 
     Nothing is run twice: what is there already is used, what was begun goes on. quick takes minutes on two cores and
-    uses Fashion-MNIST where it is found, else digits; full needs the paper's data sets and a GPU.
+    uses Fashion-MNIST where it is found, else digits; full needs the paper's data sets and a GPU. FLSIM is the table of
+    the authors' simulator.
 
     \b
     Example:
@@ -135,7 +136,7 @@ def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Sett
 
 def _folder_name(targets: list[str], flags: dict[str, Any]) -> str:
     """By all that changes what is shown: a part of a table, or a shorter one, must not replace the whole one."""
-    is_everything = set(targets) == set(TARGETS) - {"theory"}
+    is_everything = set(targets) == set(OF_THE_PAPER)
     words = [
         "all" if is_everything else "-".join(targets),
         flags["scale"],

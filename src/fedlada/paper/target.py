@@ -45,6 +45,8 @@ class Target:
     """How many seeds a scale takes unless told."""
     quick_seeds: int = 3
     full_seeds: int = 1
+    is_of_the_paper: bool = True
+    """Whether it is one of the paper's tables and figures, which "all" stands for."""
 
     def seeds(self, scale: str) -> tuple[int, ...]:
         """The seeds of a scale where none are given."""

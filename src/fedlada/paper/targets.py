@@ -11,6 +11,7 @@ from fedlada.paper import (
     f6_activations,
     f7_consistency,
     f8_dislocation,
+    flsim,
     t1_speed,
     t2_combinations,
     t3_local_interval,
@@ -41,6 +42,8 @@ MODULES = (
     f7_consistency,
     f8_dislocation,
     theory_in_practice,
+    flsim,
 )
 
 TARGETS: dict[str, Target] = {module.TARGET.name: module.TARGET for module in MODULES}
+OF_THE_PAPER = tuple(name for name, target in TARGETS.items() if target.is_of_the_paper)

@@ -60,4 +60,5 @@ TARGET = Target(
     smoke_seeds=2,
     quick_seeds=8,
     full_seeds=8,
+    is_of_the_paper=False,
 )

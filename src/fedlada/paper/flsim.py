@@ -1,0 +1,124 @@
+"""FLSIM: the table of the authors' simulator, ten methods on CIFAR-10 by heterogeneity."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from fedlada.paper.choices import values_of
+from fedlada.paper.main_runs import stands_for
+from fedlada.paper.published import SIMULATOR, SIMULATOR_SECONDS
+from fedlada.paper.rules import seeds_rule
+from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.target import Results, Shown, Target, percent, printed
+from fedlada.training.suggested import PUBLISHED, SGD_BASED
+from fedlada.workbench.campaign.curves import outcome_curves
+from fedlada.workbench.campaign.over_seeds import best, final, over_seeds
+from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.report.table import Table
+
+PAPER, ROUNDS = "cifar10", 1000
+CONCENTRATIONS = (0.6, 0.1)
+"""Of the published four columns those that are run."""
+ADAPTIVE = {"FedLADA, printed values": ("fedlada", "paper"), "FedLADA, searched values": ("fedlada", "tuned")}
+"""Rows that the simulator's table does not have: the method and the preset."""
+METHODS = (*SIMULATOR, "fedlada", "fedlada_sam")
+LAST = 5
+"""Evaluations in the mean at the end."""
+
+
+def requests(setting: Setting) -> list[Request]:
+    """Each method with its published values, and FedLADA with its own, on two partitions."""
+    goal = setting.goal(min(ROUNDS, setting.scale.curve))
+    needed = []
+    for concentration in CONCENTRATIONS:
+        same = {"concentration": concentration, "cohorts": "bernoulli", "eval_every": 1}
+        for name, method, values in _rows(setting):
+            group = _group(name, concentration)
+            needed += setting.requests(group, PAPER, method, goal, **{**values, **same})
+    return needed
+
+
+def _rows(setting: Setting) -> list[tuple[str, str, dict[str, Any]]]:
+    """Name, method and values of every row."""
+    chosen = setting.methods(*METHODS)
+    rows = [(name_of(one), one, published_values(one)) for one in chosen if one in SIMULATOR]
+    others = {**ADAPTIVE, "FedLADA with SAM": ("fedlada_sam", "tuned")}
+    for name, (method, preset) in others.items():
+        if method in chosen:
+            found = values_of(preset, PAPER, PAPER, "fedlada")
+            rows.append((name, method, {"lr": found.lr, "lr_decay": found.lr_decay, "hyper": found.hyper}))
+    return rows
+
+
+def published_values(method: str) -> dict[str, Any]:
+    """The values of the simulator's table."""
+    found = PUBLISHED.get(method, {})
+    server = {"server_lr": 0.1} if method == "fedadam" else {}
+    hyper = {"weight_decay": 1e-3, "clip_norm": 10.0, **server, **found.get("hyper", {})}
+    return {**SGD_BASED, **found, "hyper": hyper}
+
+
+def _group(name: str, concentration: float) -> str:
+    return f"{name}, Dirichlet {concentration:g}"
+
+
+def show(setting: Setting, results: Results) -> Shown:
+    """Published and own accuracies beside each other, a table and a chart for each partition."""
+    return Shown(
+        tuple(_table(setting, results, one) for one in CONCENTRATIONS),
+        tuple(
+            outcome_curves(
+                f"FLSIM: Dirichlet {one:g}",
+                {name: results[_group(name, one)] for name, _, _ in _rows(setting)},
+                "test_accuracy",
+            )
+            for one in CONCENTRATIONS
+        ),
+    )
+
+
+def _table(setting: Setting, results: Results, concentration: float) -> Table:
+    rows = []
+    for name, method, _ in _rows(setting):
+        outcomes = results[_group(name, concentration)]
+        accuracies = (best("test_accuracy"), final("test_accuracy", LAST), best("test_accuracy_of_mean"))
+        seconds = over_seeds(outcomes, _seconds)
+        rows.append(
+            (
+                name,
+                printed(SIMULATOR.get(method, {}).get(concentration), 2),
+                *(percent(over_seeds(outcomes, value), 2) for value in accuracies),
+                printed(SIMULATOR_SECONDS.get(method), 2),
+                seconds.text(3, without="-"),
+            )
+        )
+    columns = ("method", "published best %", "our best %", f"our last {LAST} %", "best of the clients' mean %")
+    notes = (
+        f"Best of all evaluations, one after each of {setting.goal(min(ROUNDS, setting.scale.curve)).rounds} rounds, "
+        f"as published; beside it the mean of the last {LAST}. {seeds_rule(setting)}",
+        "Each client takes part by a coin of its own; pools of classes are refilled. Values as published: rate 0.1, "
+        "times 0.998 a round (FedDyn 0.9995), L2 1e-3, clipping at 10, rho 0.1 (FedGAMMA 0.01), mu 0.1, alpha 0.1 "
+        "(MoFedSAM 0.05), FedAdam's server rate 0.1.",
+        "The clients' mean is evaluated where the server's model is another. Published seconds are of a V100.",
+    )
+    title = f"FLSIM: the authors' simulator, Dirichlet {concentration:g}, on {stands_for(setting, PAPER)}"
+    return Table(title, (*columns, "published s a round", "our s a round"), tuple(rows), notes)
+
+
+def _seconds(outcome: Outcome) -> float | None:
+    """The median round, without evaluations."""
+    rows = outcome.history.rows
+    return statistics.median(row["seconds"] for row in rows) if rows else None
+
+
+TARGET = Target(
+    name="FLSIM",
+    title="The authors' simulator",
+    papers=(PAPER,),
+    methods=METHODS,
+    requests=requests,
+    show=show,
+    quick_seeds=1,
+    is_of_the_paper=False,
+)
