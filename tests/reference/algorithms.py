@@ -541,8 +541,7 @@ def fedlesam(p: Problem, *, rho, server_lr=1.0, weight_decay=0.0, clip_norm=None
     D = np.zeros_like(x)
     for t, spec in enumerate(p.rounds):
         deltas = []
-        mean_K, eta_l = (1.0, 1.0) if t == 0 else (np.mean(list(p.rounds[t - 1].steps.values())), p.rounds[t - 1].lr)
-        e = uphill(D / (eta_l * mean_K), rho)
+        e = uphill(D, rho)
         for i, K in spec.steps.items():
             x_i = x.copy()
             for tau in range(K):

@@ -132,7 +132,7 @@ FAULTS: Faults = {
     ),
     "perturbation: agreed one forgotten": (SMOO, "uphill - agreed", "uphill"),
     "perturbation: mean of any length": (SMOO, 'of_length(self.rho, mean["dual"])', 'mean["dual"]'),
-    "FedLESAM looks downhill": ("methods/local/uphill_globally.py", "point + of_length", "point - of_length"),
+    "FedLESAM looks downhill": ("methods/local/uphill_globally.py", "point + step", "point - step"),
     "server momentum: delta weighed": (SERVER, '* state["m"] + delta', '* state["m"] + (1 - self.momentum) * delta'),
     "Adagrad forgets": (SERVER, 'state["v"] + delta * delta', "delta * delta"),
     "Yogi: sign swapped": (SERVER, 'torch.sign(state["v"] - square)', 'torch.sign(square - state["v"])'),

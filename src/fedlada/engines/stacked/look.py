@@ -12,7 +12,7 @@ from fedlada.engines.stacked.compiling import compiled
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Local, PerTransform, map_tensors
 
-Write = Callable[[Local, Sequence[Tensor], Tensor], PerTransform]
+Write = Callable[[Local, Sequence[Tensor], Tensor, Tensor | None], None]
 
 
 @dataclass(frozen=True)
@@ -32,37 +32,36 @@ class Look:
     numbers cannot be followed without them, and is run as it is.
     """
 
-    def __init__(self, method: FederatedMethod, *, compiles: bool) -> None:
-        self.method, self.compiles = method, compiles
+    def __init__(self, method: FederatedMethod, *, compiles: bool, needs_copies: bool) -> None:
+        self.method, self.compiles, self.needs_copies = method, compiles, needs_copies
         self.course: Course | None = None
         self.is_followed = True
         self.writes: list[Write] = []
 
     def __call__(
-        self, local: Local, weights: Tensor, grads: Tensor, backward: Callable[[], Tensor]
-    ) -> tuple[PerTransform, Tensor]:
-        """Leave in `grads` the gradients where the method looks; the states after it, and the first losses.
+        self, local: Local, weights: Tensor, grads: Tensor, active: Tensor | None, backward: Callable[[], Tensor]
+    ) -> Tensor:
+        """Leave in `grads` the gradients where the method looks, and its states in those of `local`; the first losses.
 
         `weights` hold the parameters, and afterwards the point. `backward` computes `grads` there.
         """
         if self.course is None and self.is_followed:
             self._prepare(local)
         if self.course is None:
-            return self._as_it_is(local, weights, grads, backward)
-        states = local.states
+            return self._as_it_is(local, weights, grads, active, backward)
         losses: list[Tensor] = []
         gradients: list[Tensor] = []
         for number, write in enumerate(self.writes):
             if number or not self.course.begins_at_params:
-                states = write(local, gradients, weights)
+                write(local, gradients, weights, active)
             losses.append(backward())
             # The last of them is read before the next one is written in the same place.
             gradients.append(grads if number + 1 >= self.course.num_gradients else grads.clone())
-        return states, losses[0]
+        return losses[0]
 
     def _as_it_is(
-        self, local: Local, weights: Tensor, grads: Tensor, backward: Callable[[], Tensor]
-    ) -> tuple[PerTransform, Tensor]:
+        self, local: Local, weights: Tensor, grads: Tensor, active: Tensor | None, backward: Callable[[], Tensor]
+    ) -> Tensor:
         losses: list[Tensor] = []
 
         def gradient_at(point: Tensor) -> Tensor:
@@ -72,8 +71,9 @@ class Look:
 
         point, after = self.method.look(local, gradient_at)
         weights.copy_(point)
+        write_states(local.states, after.states, active, needs_copies=self.needs_copies)
         losses.append(backward())
-        return after.states, losses[0]
+        return losses[0]
 
     def _prepare(self, local: Local) -> None:
         """Follow one look without numbers."""
@@ -90,15 +90,14 @@ class Look:
             self.is_followed = False
             return
         self.course = Course(len(points) - 1, points[0] is shapes.params)
-        for _ in points:
-            write = self._write
+        for number in range(len(points)):
+            write = self._write(is_last=number + 1 == len(points))
             self.writes.append(compiled(write, "the look") if self.compiles else write)
 
-    @property
-    def _write(self) -> Write:
-        method = self.method
+    def _write(self, *, is_last: bool) -> Write:
+        method, needs_copies = self.method, self.needs_copies
 
-        def write(local: Local, gradients: Sequence[Tensor], weights: Tensor) -> PerTransform:
+        def write(local: Local, gradients: Sequence[Tensor], weights: Tensor, active: Tensor | None) -> None:
             points: list[Tensor] = []
 
             def gradient_at(point: Tensor) -> Tensor:
@@ -110,6 +109,22 @@ class Look:
             point, after = method.look(local, gradient_at)
             points.append(point)
             weights.copy_(points[len(gradients)])
-            return after.states
+            if is_last:
+                write_states(local.states, after.states, active, needs_copies=needs_copies)
 
         return write
+
+
+def write_states(old: PerTransform, new: PerTransform, active: Tensor | None, *, needs_copies: bool = False) -> None:
+    """Write new states into the buffers of the old ones; clients that have finished stay as they are.
+
+    With `needs_copies` a new state may be a view of an old one, and is copied before that is overwritten.
+    """
+    pairs = [(state[name], fresh[name]) for state, fresh in zip(old, new, strict=True) for name in state]
+    moved = [(place, value) for place, value in pairs if value is not place]
+    values = [
+        (place, (value.clone() if needs_copies else value) if active is None else torch.where(active, value, place))
+        for place, value in moved
+    ]
+    for place, value in values:
+        place.copy_(value)

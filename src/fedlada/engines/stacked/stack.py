@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,12 +12,12 @@ from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacked.capture import captured
 from fedlada.engines.stacked.compiling import compiled
 from fedlada.engines.stacked.feed import Feed, fetch_batch
-from fedlada.engines.stacked.look import Look
+from fedlada.engines.stacked.look import Look, write_states
 from fedlada.engines.stacked.memory import Memories
 from fedlada.engines.stacked.networks import Network
 from fedlada.federation.plan import Assignment
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Broadcast, Kept, Local, PerTransform, Upload, map_tensors, named_tensors
+from fedlada.methods.state import Broadcast, Kept, Local, Upload, map_tensors, named_tensors
 from fedlada.methods.testing import shares_memory
 
 
@@ -61,7 +60,7 @@ class Stack:
         self.update = method_update(self.method, needs_copies=needs_copies)
         if compiles and not needs_copies:  # the compiler would drop such a copy
             self.update = compiled(self.update, "the update")
-        self.look = Look(self.method, compiles=compiles and not needs_copies)
+        self.look = Look(self.method, compiles=compiles and not needs_copies, needs_copies=needs_copies)
 
     def run(
         self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float, feed: Feed
@@ -164,15 +163,15 @@ class Stack:
             x = x.to(self.compute)
         active = self.step_number < self.num_steps
         assert self.local is not None
-        states = self.local.states
+        by_row = active[:, None] if masked else None
         if self.method.looks_ahead:
-            states, losses = self.look(
-                self.local, self.weights, self.grads, lambda: self.network.backward(x, y, weights)
+            losses = self.look(
+                self.local, self.weights, self.grads, by_row, lambda: self.network.backward(x, y, weights)
             )
         else:
             losses = self.network.backward(x, y, weights)
         self.losses += torch.where(active, losses.double(), torch.zeros_like(self.losses))
-        self.update(self.local, states, self.grads, self.weights, active[:, None] if masked else None)
+        self.update(self.local, self.grads, self.weights, by_row)
         self.step_number += 1
 
     def finish(self) -> tuple[Upload, Kept]:
@@ -182,29 +181,22 @@ class Stack:
         return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
 
 
-Update = Callable[[Local, PerTransform, Tensor, Tensor, Tensor | None], None]
+Update = Callable[[Local, Tensor, Tensor, Tensor | None], None]
 
 
 def method_update(method: FederatedMethod, *, needs_copies: bool = False) -> Update:
     """The method's move on all clients at once, written back into their buffers: compiled, one pass over memory.
 
-    It takes the states after the look. With `needs_copies` a new state may be a view of an old one or of the
-    parameters, and is copied before those are overwritten.
+    With `needs_copies` a new state may be a view of an old one or of the parameters, and is copied before those are
+    overwritten.
     """
 
-    def update(local: Local, states: PerTransform, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
-        new = method.move(replace(local, states=states), grads.to(local.params.dtype))
-        pairs = [(local.params, new.params)]
-        for old, fresh in zip(local.states, new.states, strict=True):
-            pairs += [(old[name], fresh[name]) for name in old]
-        # Clients that have finished stay as they are.
-        values = [
-            (place, (value.clone() if needs_copies else value) if active is None else torch.where(active, value, place))
-            for place, value in pairs
-        ]
+    def update(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
+        new = method.move(local, grads.to(local.params.dtype))
+        params = new.params if active is None else torch.where(active, new.params, local.params)
         if weights is not local.params:
-            weights.copy_(values[0][1])
-        for place, value in values:
-            place.copy_(value)
+            weights.copy_(params)
+        write_states(local.states, new.states, active, needs_copies=needs_copies)
+        local.params.copy_(params)
 
     return update

@@ -35,9 +35,5 @@ class TowardGlobalDirection(LocalTransform):
         return self.alpha * update + (1 - self.alpha) * step.shared["direction"], local
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
-        return {"direction": direction_of(round)}
-
-
-def direction_of(round: Round) -> Tensor:
-    """g_a^{t+1} = D / (eta_l K), free of eta_g, so that it means the same under every server optimizer."""
-    return round.delta / (round.lr * round.num_steps)
+        # g_a^{t+1} = D / (eta_l K), free of eta_g, so that it means the same under every server optimizer.
+        return {"direction": round.delta / (round.lr * round.num_steps)}

@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedlada.methods.local.global_direction import direction_of
 from fedlada.methods.local.sharpness_aware import of_length
 from fedlada.methods.local.transform import LocalTransform
 from fedlada.methods.state import GradientAt, Round, Step, Vectors
@@ -17,7 +16,7 @@ from fedlada.methods.validation import not_negative
 
 @dataclass(frozen=True, kw_only=True)
 class UphillGlobally(LocalTransform):
-    """Takes the gradient at x + rho g_a / ||g_a||, with g_a as in `TowardGlobalDirection`: no second gradient."""
+    """Takes the gradient at x + rho D / ||D||, with D the cohort's last mean delta: no second gradient."""
 
     elementwise: ClassVar[bool] = True
 
@@ -28,10 +27,10 @@ class UphillGlobally(LocalTransform):
         not_negative("rho", self.rho)
 
     def init_shared(self, params: Tensor) -> Vectors:
-        return {"direction": torch.zeros_like(params)}
+        return {"perturbation": torch.zeros_like(params)}
 
     def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
-        return point + of_length(self.rho, step.shared["direction"]), local
+        return point + step.shared["perturbation"], local
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
-        return {"direction": direction_of(round)}
+        return {"perturbation": of_length(self.rho, round.delta)}  # once a round, not in every step
