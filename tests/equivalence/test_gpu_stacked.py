@@ -112,8 +112,8 @@ def test_extensions_are_captured_and_compiled(kind, monkeypatch):
     )
     own = replace(METHODS["fedavg"].method(), local=(*METHODS["fedavg"].method().local, Momentum()))
     method = "fedsam" if kind == "a look" else own
-    eager = simulation(SequentialEngine, method, dtype=torch.float64)
-    fast = simulation(StackedEngine, method, precision="float32")
+    eager = simulation(SequentialEngine, method, CNN, torch.float64)
+    fast = simulation(StackedEngine, method, CNN, precision="float32")
     error = relative_error(run(fast, 2), run(eager, 2))
     print(kind, error)
     assert error < 1e-3
