@@ -6,7 +6,7 @@
     python benchmarks/search.py table --write
 
 Stage one runs all trials to round 100, stage two the best four of each method to round 300. A run that was ended goes
-on from its checkpoint. Clients of SCAFFOLD keep gigabytes, so its runs of stage two begin again, to the same rounds.
+on from its checkpoint. Clients of SCAFFOLD keep gigabytes, so its runs of stage two begin again and repeat stage one.
 `--trial` takes a small model on the digits, to see that everything works. The test data are never read.
 """
 
@@ -162,8 +162,12 @@ class Outcome:
 
 def ranked(outcomes: Sequence[Outcome], stage: int) -> list[Outcome]:
     """The best first; those that diverged last, and of equal ones the earlier."""
-    scores = {id(one): one.score(stage) for one in outcomes}
-    return sorted(outcomes, key=lambda one: (-(scores[id(one)] or -1.0), one.trial.number))
+
+    def place(one: Outcome) -> tuple[bool, float, int]:
+        score = one.score(stage)
+        return score is None, -(score or 0.0), one.trial.number
+
+    return sorted(outcomes, key=place)
 
 
 def best_of_stage_one(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -244,9 +248,9 @@ def row(one: Outcome, place: int, chosen: Outcome | None) -> tuple[str, ...]:
     means = [percent(one.mean(round)) for round in STAGES]
     if one.diverged is not None:
         means = [f"diverged in round {one.diverged[0] + 1}" if one.mean(STAGES[0]) is None else means[0], *means[1:]]
-    said = f"**{percent(one.score(2))}**" if chosen is not None and one.trial is chosen.trial else percent(one.score(2))
-    number = f"{one.trial.number}{', printed' if one.trial.number == 1 else ''}"
-    return (number, one.trial.text(), str(place), *means, said)
+    said = ["printed"] * (one.trial.number == 1) + ["winner"] * (chosen is not None and one.trial is chosen.trial)
+    number = ", ".join([str(one.trial.number), *said])
+    return (number, one.trial.text(), str(place), *means, percent(one.score(2)))
 
 
 def of_method(method: str, outcomes: Sequence[Outcome]) -> Table:
