@@ -12,7 +12,6 @@ Each run is a process of its own. `--trial` runs ten rounds of each on the digit
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from many_runs import as_printed, folder_name, identity, marks, write_between
 from torch import Tensor
 
 from fedlada.methods.local import AMSGrad, ClipNorm, LocalTransform, TowardGlobalDirection, WeightDecay
@@ -33,7 +33,6 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import hyper_parameters
 from fedlada.methods.server import SGD
 from fedlada.methods.state import ClientRound, Round, Step, Vectors
-from fedlada.paper.choices import values_of
 from fedlada.paper.published import NAMES, SPEED_TEST, SPEED_TRAIN, STAGES, TITLES
 from fedlada.runs.folder import discard_states
 from fedlada.runs.metrics import read_rows
@@ -41,7 +40,6 @@ from fedlada.training.history import History
 from fedlada.training.simulation import TrainingDiverged
 from fedlada.workbench.campaign.archive import read_archive
 from fedlada.workbench.campaign.goal import Milestone
-from fedlada.workbench.campaign.identity import DECIDES_NOTHING
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.table import Table
 
@@ -49,7 +47,7 @@ RESULTS = Path(__file__).parent / "results"
 ARCHIVE, EARLIER = RESULTS / "readings_h200_202611.json", RESULTS / "runs_h200_202611.json"
 """These runs, and those of the paper's tables, where seeds of printed values are that were not run again."""
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
-BEGIN, END = "<!-- tables: python benchmarks/readings.py table --write -->", "<!-- end of tables -->"
+MARKS = marks("python benchmarks/readings.py table --write")
 EVALUATED, SMOOTH = 5, 5
 """Rounds between the evaluations that count, and how many of them "reached" takes the mean of."""
 TARGETS = {"cifar100": (0.40, 0.45, 0.49), "cifar10": (0.70, 0.75, 0.80)}
@@ -181,20 +179,9 @@ class Reading:
 
     def experiment(self, dataset: str, seed: int, **changes: Any) -> Experiment:
         """The run on one of the paper's data sets, every value said."""
-        printed = values_of("paper", dataset, dataset, self.method)
         own = {name: value[dataset] if isinstance(value, dict) else value for name, value in self.hyper.items()}
-        kind: Any = OtherRule if self.rule else Experiment
-        fields = {"lr": printed.lr, "lr_decay": printed.lr_decay, **self.others, **changes}
-        return kind(
-            method=self.method,
-            dataset=dataset,
-            seed=seed,
-            hyper={**hyper_parameters(self.method), **printed.hyper, **own},
-            refill=True,
-            checkpoint_every=10**6,
-            **({"rule": self.rule} if self.rule else {}),
-            **fields,
-        )
+        fields = {"seed": seed, **({"rule": self.rule} if self.rule else {}), **self.others, **changes}
+        return as_printed(self.method, dataset, own, kind=OtherRule if self.rule else Experiment, **fields)
 
 
 DECAY = {"weight_decay": {"cifar100": 0.05, "cifar10": 0.1}}
@@ -253,7 +240,7 @@ class Job:
     @property
     def folder(self) -> str:
         """As a store names its runs."""
-        return hashlib.sha256(self.key.encode()).hexdigest()[:20]
+        return folder_name(self.key)
 
     @property
     def horizon(self) -> int:
@@ -349,12 +336,6 @@ def is_done(job: Job, out: Path) -> bool:
 
 
 # The tables ----------------------------------------------------------------------------------------------------------
-
-
-def identity(config: Mapping[str, Any]) -> str:
-    """What decides a run, without when it was evaluated and where it ran."""
-    left_out = {*DECIDES_NOTHING, "fedlada", "device", "eval_every", "eval_train_every"}
-    return json.dumps({name: value for name, value in config.items() if name not in left_out}, sort_keys=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -548,13 +529,6 @@ def tables(new: Path) -> str:
     return "\n".join([*(table.to_markdown() for table in every if table.rows), repeated(runs)])
 
 
-def write(page: Path, text: str) -> None:
-    """Put the tables between the marks of the page."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("list", "run", "one", "table"))
@@ -573,7 +547,7 @@ def main() -> None:
         text = tables(given.archive)
         print(text)
         if given.write:
-            write(PAGE, text)
+            write_between(PAGE, MARKS, text)
     elif not jobs:
         parser.error(f"nothing in the list begins with {' or '.join(given.only)}")
     elif given.what == "one":

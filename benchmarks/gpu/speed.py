@@ -1,6 +1,6 @@
 """The stacked engine on one GPU: step and round times, growth with clients and model size, memory, where time goes.
 
-    python benchmarks/gpu/speed.py [--out DIR] [--only steps,methods,growth,profile,long,messages]
+    python benchmarks/gpu/speed.py [--out DIR] [--only steps,methods,extensions,growth,profile,long,messages]
 
 Images are random bytes of the right shape: time does not depend on what they show. A step is one local step of all ten
 clients with a batch of 50 each, with clipping at norm 10 and L2; a round of CIFAR-10 has 50 of them, one of CIFAR-100
@@ -15,8 +15,10 @@ import gc
 import json
 import platform
 import time
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.federation.cohorts import FixedSize
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import as_schedule
+from fedlada.methods.local import LocalTransform
 from fedlada.training.simulation import Simulation
 
 GPU = torch.device("cuda")
@@ -53,6 +56,26 @@ MEASURED = tuple(METHODS)
 METHODS |= {
     name: (recipes.RECIPES[name](weight_decay=1e-2, **HABITS), 0.001 if name == "fedlada_sam" else 0.1)
     for name in PARENTS
+}
+
+
+@dataclass(frozen=True)
+class Momentum(LocalTransform):
+    """A user's own transform: a state of one vector, and no declaration."""
+
+    beta: float = 0.9
+
+    def begin(self, shared, kept, like):
+        return {"momentum": torch.zeros_like(like)}
+
+    def apply(self, update, local, step):
+        momentum = self.beta * local["momentum"] + update
+        return momentum, {"momentum": momentum}
+
+
+PLAIN = METHODS["fedavg"][0]
+EXTENSIONS = {
+    "momentum": (replace(PLAIN, name="momentum", local=(*PLAIN.local, Momentum())), 0.01),
 }
 SHAPES = {"cifar10": (32, 10, 5, 500), "cifar100": (32, 100, 2, 500), "tinyimagenet": (64, 200, 2, 1000)}
 
@@ -82,7 +105,7 @@ class Federation:
         self, method: str, *, engine: type = StackedEngine, model: object = None, messages: str = "float32", **options
     ) -> Simulation:
         torch.manual_seed(0)
-        rule, lr = METHODS[method]
+        rule, lr = {**METHODS, **EXTENSIONS}[method]
         if engine is StackedEngine:
             options["cohort_size"] = self.cohort
         made = engine(model or models.resnet18_gn(self.classes), rule, self.samples, None, device=GPU, **options)
@@ -175,6 +198,18 @@ def methods() -> list[dict]:
     return list(found.values())
 
 
+def extensions() -> list[dict]:
+    """A transform of a user's own, also with its update as it is written."""
+    federation, rows = Federation("cifar10"), []
+    for method in ("fedavg", *EXTENSIONS):
+        rows.append({"method": method} | measure(federation, method, precision="bf16"))
+        print(rows[-1], flush=True)
+    with patch("fedlada.engines.stacked.stack.compiled", lambda update, what: update):
+        rows.append({"method": "momentum, update not compiled"} | measure(federation, "momentum", precision="bf16"))
+    print(rows[-1], flush=True)
+    return rows
+
+
 def one_by_one() -> list[dict]:
     """The sequential engine: one client after another in eager PyTorch, as a user would write it."""
     rows = []
@@ -258,6 +293,7 @@ def long() -> list[dict]:
 PARTS = {
     "steps": steps,
     "methods": methods,
+    "extensions": extensions,
     "one_by_one": one_by_one,
     "growth": growth,
     "profile": profile,

@@ -13,6 +13,7 @@ import fedlada
 from fedlada.data import Augmentation, Dirichlet, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
 from fedlada.engines.evaluation import evaluate
+from fedlada.engines.stacked.stack import compiled
 from fedlada.federation.cohorts import FixedSize
 from fedlada.federation.plan import Plan
 from fedlada.federation.randomness import bits, words
@@ -88,6 +89,37 @@ def test_every_method_in_float32(name):
     error = relative_error(run(pair[1], 1), run(pair[0], 1))
     print(name, error)
     assert error < 1e-3
+
+
+@dataclass(frozen=True)
+class Momentum(LocalTransform):
+    """A user's own, with a state and no declaration."""
+
+    def begin(self, shared, kept, like):
+        return {"momentum": torch.zeros_like(like)}
+
+    def apply(self, update, local, step):
+        momentum = 0.9 * local["momentum"] + update
+        return momentum, {"momentum": momentum}
+
+
+@pytest.mark.filterwarnings("error:a step cannot be captured", "error:the update could not be compiled")
+@pytest.mark.parametrize("kind", ["a look", "a user's state"])
+def test_extensions_are_captured_and_compiled(kind, monkeypatch):
+    compilations = []
+    monkeypatch.setattr(
+        "fedlada.engines.stacked.stack.compiled", lambda update: compilations.append(update) or compiled(update)
+    )
+    own = replace(METHODS["fedavg"].method(), local=(*METHODS["fedavg"].method().local, Momentum()))
+    method = "fedsam" if kind == "a look" else own
+    eager = simulation(SequentialEngine, method, CNN, torch.float64)
+    fast = simulation(StackedEngine, method, CNN, precision="float32")
+    error = relative_error(run(fast, 2), run(eager, 2))
+    print(kind, error)
+    assert error < 1e-3
+    stacks = list(fast.engine.stacks.values())
+    assert all(stack.uses_graphs and stack.graphs for stack in stacks)
+    assert len(compilations) == len(stacks) > 0
 
 
 @dataclass(frozen=True, eq=False)
