@@ -204,7 +204,7 @@ def extensions() -> list[dict]:
     for method in ("fedavg", *EXTENSIONS):
         rows.append({"method": method} | measure(federation, method, precision="bf16"))
         print(rows[-1], flush=True)
-    with patch("fedlada.engines.stacked.stack.compiled", lambda update, what: update):
+    with patch("fedlada.engines.stacked.stack.compiled", lambda update, _: update):
         rows.append({"method": "momentum, update not compiled"} | measure(federation, "momentum", precision="bf16"))
     print(rows[-1], flush=True)
     return rows

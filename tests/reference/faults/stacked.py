@@ -67,7 +67,6 @@ FAULTS: Faults = {
     "look: gradient where it stands": (LOOK, "copy_(points[len(gradients)])", "copy_(local.params)"),
     "look: always from the parameters": (LOOK, "points[0] is shapes.params", "True"),
     "look: loss where it looks": (LOOK, "return losses[0]\n\n    def _as", "return losses[-1]\n\n    def _as"),
-    "look: a gradient kept is overwritten": (LOOK, "[len(points) - 1].to(point.dtype, copy=True)", "[len(points) - 1]"),
     "look: the first gradient is overwritten": (LOOK, "else grads.clone()", "else grads"),
     "look by numbers: kept gradient is overwritten": (LOOK, "grads.to(point.dtype, copy=True)", "grads"),
     "look: states before it": (LOOK, "if is_last:", "if False:"),
@@ -117,4 +116,4 @@ def checks() -> list[Check]:
     return found
 
 
-ENGINES = [("scaffold", None), ("scaffold", 2), ("fedlada", None), ("fedsam", None)]
+ENGINES = [("scaffold", None), ("scaffold", 2), ("fedlada", None), ("fedsam", None), ("fedsmoo", None)]

@@ -104,7 +104,7 @@ class Look:
                 points.append(point)
                 if len(points) > len(gradients):
                     return torch.zeros_like(point)
-                return gradients[len(points) - 1].to(point.dtype, copy=True)
+                return gradients[len(points) - 1].to(point.dtype)
 
             point, after = method.look(local, gradient_at)
             points.append(point)
