@@ -51,9 +51,9 @@ class Look:
             return self._as_it_is(local, weights, grads, active, backward)
         losses: list[Tensor] = []
         gradients: list[Tensor] = []
-        for number, write in enumerate(self.writes):
+        for number, write_point in enumerate(self.writes):
             if number or not self.course.begins_at_params:
-                write(local, gradients, weights, active)
+                write_point(local, gradients, weights, active)
             losses.append(backward())
             # The last of them is read before the next one is written in the same place.
             gradients.append(grads if number + 1 >= self.course.num_gradients else grads.clone())
@@ -71,7 +71,7 @@ class Look:
 
         point, after = self.method.look(local, gradient_at)
         weights.copy_(point)
-        write_states(local.states, after.states, active, needs_copies=self.needs_copies)
+        write(moved_states(local.states, after.states, active, needs_copies=self.needs_copies))
         losses.append(backward())
         return losses[0]
 
@@ -91,13 +91,13 @@ class Look:
             return
         self.course = Course(len(points) - 1, points[0] is shapes.params)
         for number in range(len(points)):
-            write = self._write(is_last=number + 1 == len(points))
-            self.writes.append(compiled(write, "the look") if self.compiles else write)
+            write_point = self._write(is_last=number + 1 == len(points))
+            self.writes.append(compiled(write_point, "the look") if self.compiles else write_point)
 
     def _write(self, *, is_last: bool) -> Write:
         method, needs_copies = self.method, self.needs_copies
 
-        def write(local: Local, gradients: Sequence[Tensor], weights: Tensor, active: Tensor | None) -> None:
+        def write_point(local: Local, gradients: Sequence[Tensor], weights: Tensor, active: Tensor | None) -> None:
             points: list[Tensor] = []
 
             def gradient_at(point: Tensor) -> Tensor:
@@ -110,21 +110,30 @@ class Look:
             points.append(point)
             weights.copy_(points[len(gradients)])
             if is_last:
-                write_states(local.states, after.states, active, needs_copies=needs_copies)
+                write(moved_states(local.states, after.states, active, needs_copies=needs_copies))
 
-        return write
+        return write_point
 
 
-def write_states(old: PerTransform, new: PerTransform, active: Tensor | None, *, needs_copies: bool = False) -> None:
-    """Write new states into the buffers of the old ones; clients that have finished stay as they are.
+Moves = list[tuple[Tensor, Tensor]]
+"""Buffers, and what is to be written into each."""
 
-    With `needs_copies` a new state may be a view of an old one, and is copied before that is overwritten.
+
+def moved_states(old: PerTransform, new: PerTransform, active: Tensor | None, *, needs_copies: bool = False) -> Moves:
+    """New states beside the buffers of the old ones; clients that have finished stay as they are.
+
+    With `needs_copies` a new state may be a view of an old one or of the parameters, and is copied before those are
+    overwritten.
     """
     pairs = [(state[name], fresh[name]) for state, fresh in zip(old, new, strict=True) for name in state]
-    moved = [(place, value) for place, value in pairs if value is not place]
-    values = [
+    return [
         (place, (value.clone() if needs_copies else value) if active is None else torch.where(active, value, place))
-        for place, value in moved
+        for place, value in pairs
+        if value is not place
     ]
-    for place, value in values:
+
+
+def write(moves: Moves) -> None:
+    """Write all; what is written may have been computed from any of the buffers."""
+    for place, value in moves:
         place.copy_(value)

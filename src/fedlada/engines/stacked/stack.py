@@ -12,7 +12,7 @@ from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacked.capture import captured
 from fedlada.engines.stacked.compiling import compiled
 from fedlada.engines.stacked.feed import Feed, fetch_batch
-from fedlada.engines.stacked.look import Look, write_states
+from fedlada.engines.stacked.look import Look, moved_states, write
 from fedlada.engines.stacked.memory import Memories
 from fedlada.engines.stacked.networks import Network
 from fedlada.federation.plan import Assignment
@@ -194,9 +194,9 @@ def method_update(method: FederatedMethod, *, needs_copies: bool = False) -> Upd
     def update(local: Local, grads: Tensor, weights: Tensor, active: Tensor | None) -> None:
         new = method.move(local, grads.to(local.params.dtype))
         params = new.params if active is None else torch.where(active, new.params, local.params)
+        states = moved_states(local.states, new.states, active, needs_copies=needs_copies)
         if weights is not local.params:
             weights.copy_(params)
-        write_states(local.states, new.states, active, needs_copies=needs_copies)
-        local.params.copy_(params)
+        write([(local.params, params), *states])
 
     return update
