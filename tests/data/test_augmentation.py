@@ -17,35 +17,53 @@ CPU = torch.device("cpu")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
 
-def slow(image, word, augmentation):
+def slow(image, word, augmentation, size=None):
     """One image as the authors' loader does it: flip, put into a canvas of zeros, cut out."""
     word = int(word) >> 1
     pad = augmentation.padding
     image = (image / 255.0 - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1))
     if augmentation.flip and word & 1:
         image = image[:, :, ::-1]
-    if augmentation.crop == "never" or (augmentation.crop == "half" and not word & 2):
-        return image
     _, height, width = image.shape
+    out_height, out_width = (height, width) if size is None else (size, size)
+    if augmentation.crop == "never" or (augmentation.crop == "half" and not word & 2):
+        top, left = (height - out_height) // 2, (width - out_width) // 2
+        return image[:, top : top + out_height, left : left + out_width]
     canvas = np.zeros((3, height + 2 * pad, width + 2 * pad))
     canvas[:, pad : pad + height, pad : pad + width] = image
-    top = ((word >> 8) % 2**24) * (2 * pad + 1) // 2**24
-    left = ((word >> 32) % 2**24) * (2 * pad + 1) // 2**24
-    return canvas[:, top : top + height, left : left + width]
+    top = ((word >> 8) % 2**24) * (2 * pad + height - out_height + 1) // 2**24
+    left = ((word >> 32) % 2**24) * (2 * pad + width - out_width + 1) // 2**24
+    return canvas[:, top : top + out_height, left : left + out_width]
 
 
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("crop", ["half", "always", "never"])
-@pytest.mark.parametrize(("size", "padding"), [((32, 32), 4), ((9, 6), 2), ((5, 4), 7)])
-def test_equals_the_slow_version(size, padding, crop, flip):
+@pytest.mark.parametrize(
+    ("size", "padding", "crop_size"),
+    [((32, 32), 4, None), ((9, 6), 2, None), ((5, 4), 7, None), ((9, 6), 0, 4), ((8, 9), 1, 5)],
+)
+def test_equals_the_slow_version(size, padding, crop_size, crop, flip):
     augmentation = Augmentation(padding=padding, crop=crop, flip=flip)
     x = np.random.default_rng(0).integers(0, 256, (20, 3, *size), dtype=np.uint8)
-    samples = Images(x, np.zeros(20, np.int64), MEAN, STD, augmentation).samples(CPU, torch.float64)
+    samples = Images(x, np.zeros(20, np.int64), MEAN, STD, augmentation, crop_size).samples(CPU, torch.float64)
     chosen = np.random.default_rng(1).integers(0, 20, 64)
     drawn = words(bits(3, "augmentation", 1, 2), 64)
     batch, _ = samples.batch(chosen, drawn)
     for number, (index, word) in enumerate(zip(chosen, drawn, strict=True)):
-        np.testing.assert_allclose(batch[number].numpy(), slow(x[index], word, augmentation), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            batch[number].numpy(), slow(x[index], word, augmentation, crop_size), rtol=0, atol=1e-12
+        )
+
+
+def test_evaluation_cuts_from_the_middle():
+    x = np.random.default_rng(0).integers(0, 256, (4, 3, 32, 30), dtype=np.uint8)
+    middle, _ = (
+        Images(x, np.zeros(4, np.int64), MEAN, STD, crop_size=24).samples(CPU, torch.float64).batch(np.arange(4))
+    )
+    whole, _ = Images(x, np.zeros(4, np.int64), MEAN, STD).samples(CPU, torch.float64).batch(np.arange(4))
+    assert torch.equal(middle, whole[:, :, 4:28, 3:27])
+    with pytest.raises(ValueError, match=r"crop_size must be in 1\.\.30, the images' size, got 31"):
+        Images(x, np.zeros(4, np.int64), MEAN, STD, crop_size=31)
 
 
 def test_choices_are_spread_evenly():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlada.data import IID, ByKey, Dirichlet, Given, Pathological
+from fedlada.data import IID, ByKey, Dirichlet, Given, Pachinko, Pathological
 
 LABELS = np.random.default_rng(0).integers(0, 10, 2000)
 
@@ -24,6 +24,7 @@ def used(clients):
         Dirichlet(num_clients=7, concentration=0.1),
         Dirichlet(num_clients=7, concentration=0.1, size_spread=1.0),
         Pathological(num_clients=7, classes_per_client=3),
+        Pachinko(num_clients=7, groups=[0, 0, 0, 1, 1, 1, 2, 2, 2, 2]),
         ByKey(keys=[f"user {i % 13}" for i in range(2000)]),
     ],
     ids=lambda p: repr(p)[:60],
@@ -59,6 +60,30 @@ def test_concentration_decides_the_skew():
         return np.mean([np.searchsorted(share, 0.8) + 1 for share in shares])
 
     assert classes_that_hold_most(0.05) < 3 < classes_that_hold_most(1.0) < classes_that_hold_most(1000.0)
+
+
+def test_pachinko_clients_differ_in_groups_and_not_within_them():
+    labels = np.arange(100).repeat(100)
+    partition = Pachinko(num_clients=100, groups=np.arange(100) % 20, concentration=0.1, fine_concentration=1e4)
+    shares = []
+    for own in partition.assign(labels, 0)[:30]:
+        counts = np.bincount(labels[own], minlength=100).reshape(5, 20)  # classes of a group, groups
+        most = counts.sum(axis=0).argmax()
+        shares.append(counts[:, most] / counts[:, most].sum())
+        assert counts.sum(axis=0).max() > 20  # even would be 5
+    assert np.abs(np.mean(shares, axis=0) - 0.2).max() < 0.05
+    even = Pachinko(num_clients=100, groups=np.arange(100) % 20, concentration=1e4, fine_concentration=1e4)
+    # Not of the last clients, who take what is left.
+    assert np.median([np.bincount(labels[own] % 20, minlength=20).max() for own in even.assign(labels, 0)]) < 15
+
+
+def test_a_group_that_has_run_out_leaves_its_share_to_the_others():
+    labels = np.array([0] * 5 + [1] * 5 + [2] * 90)
+    clients = Pachinko(num_clients=4, groups=[0, 0, 1], concentration=1e6).assign(labels, 0)
+    assert [len(own) for own in clients] == [25] * 4
+    assert used(clients).tolist() == list(range(100))
+    with pytest.raises(ValueError, match="groups are given for 2 classes, but the data has 3"):
+        Pachinko(num_clients=4, groups=[0, 1]).assign(labels, 0)
 
 
 def test_refilled_pools_follow_the_mixes_exactly():

@@ -64,6 +64,7 @@ PAPER_CELLS = {
     "T5": ["81.8", "86.8", "86.4", "86.0", "1511", "2089", "3031", "1313", "84.9", "83.7", "86.1"],
     "T6": ["94.0", "90.9", "85.1", "71.5", "96.1", "65.5", "44.6", "536.9", "262.5", "∞", "186.4"],
     "T7": ["78.32", "80.74", "81.09", "81.72", "81.77", "81.05", "80.62"],
+    "FEDOPT": ["72.8", "77.4", "73.1", "78.0"],
     "FLSIM": ["80.65", "84.22", "86.87", "83.30", "30.43"],
     "T8": ["1 Nd", "2 Nd", "0.97", "1.80", "1.51", "1.02", "1.38", "0.95", "1.13", "0.69", "-"],
 }
@@ -83,6 +84,7 @@ PLACES = [
     ("T8", "FedLADA", "paper's count", "2 Nd"),
     ("FLSIM", "FedSMOO", "published best %", "86.87"),
     ("FLSIM", "FedDyn", "published s a round", "20.82"),
+    ("FEDOPT", "FedYogi", "published %", "78.0"),
 ]
 """Table, row, column, cell."""
 
@@ -114,6 +116,19 @@ def test_the_simulators_values_are_those_it_was_published_with(smoke):
     )
     assert [found[name][2]["clip_pull"] for name in ("FedDyn", "FedSMOO")] == [False, False]
     assert found["FedLADA with SAM"][2]["rho"] == 0.03
+
+
+def test_the_server_optimizers_run_as_published():
+    own = Setting.named("full", preset="paper", seeds=(0,), data_dir="data")
+    needed = {one.group: one for one in TARGETS["FEDOPT"].requests(own)}
+    assert len(needed) == 10
+    ten, hundred = (needed[f"FedYogi on {name}, Reddi et al."].experiment for name in ("CIFAR-10", "CIFAR-100"))
+    assert (ten.num_clients, ten.cohort_size, ten.batch_size, ten.local_epochs, ten.lr_decay) == (500, 10, 20, 1, 1.0)
+    assert (ten.augment, ten.crop_size, ten.partition, ten.concentration) == ("crop", 24, "dirichlet", 0.1)
+    assert (hundred.partition, hundred.concentration, hundred.fine_concentration) == ("pachinko", 0.1, 10.0)
+    assert (round(ten.lr, 4), ten.hyper["server_lr"], ten.hyper["tau"]) == (0.0316, 0.01, 1e-3)
+    assert (hundred.hyper["server_lr"], hundred.hyper["tau"], hundred.hyper["clip_norm"]) == (1.0, 0.1, None)
+    assert needed["FedYogi on CIFAR-10, Reddi et al."].goal.rounds == 4000
 
 
 def test_the_papers_totals_are_those_it_prints(smoke):

@@ -79,6 +79,7 @@ def test_the_digest_knows_every_field_that_decides():
         "cohorts": "bernoulli",
         "partition": "iid",
         "concentration": 0.7,
+        "fine_concentration": 3.0,
         "refill": True,
         "size_spread": 0.5,
         "batch_size": 20,
@@ -108,7 +109,7 @@ def test_the_digest_knows_every_field_that_decides():
         other[name] = digest(replace(TINY, **{name: value}))
     assert len({same, *other.values()}) == 1 + len(other)
     # Of a field added later somebody must say on which side it is.
-    elsewhere = {"dataset", "data_dir", "image_size", "augment", "device"}
+    elsewhere = {"dataset", "data_dir", "image_size", "crop_size", "augment", "device"}
     assert {one.name for one in fields(Experiment)} <= set(decides) | DECIDES_NOTHING | elsewhere
 
 

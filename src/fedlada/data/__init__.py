@@ -11,7 +11,7 @@ from fedlada.data.samples import ArraySamples, DatasetSamples, Samples, as_sampl
 from fedlada.data.sources import Source, load_dataset
 from fedlada.data.text import load_docstrings
 from fedlada.federation.batches import LocalWork
-from fedlada.federation.partition import IID, ByKey, Dirichlet, Given, Partition, Pathological
+from fedlada.federation.partition import IID, ByKey, Dirichlet, Given, Pachinko, Partition, Pathological
 
 __all__ = [
     "IID",
@@ -23,6 +23,7 @@ __all__ = [
     "Given",
     "Images",
     "LocalWork",
+    "Pachinko",
     "Partition",
     "Pathological",
     "Samples",

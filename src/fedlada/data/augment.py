@@ -31,29 +31,39 @@ class Augmentation:
         one_of("crop", self.crop, CROPS)
         not_negative("padding", self.padding)
 
-    def choices(self, draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For each word: whether to flip, and by how many rows and columns to shift, in -padding..padding."""
+    def choices(self, draws: Tensor, slack: tuple[int, int] = (0, 0)) -> tuple[Tensor, Tensor, Tensor]:
+        """For each word: whether to flip, and the first row and column of the crop, in -padding..padding + slack.
+
+        `slack` is how much larger than the crop the image is; what is not cropped at random is cut from the middle.
+        """
         flipped = _bit(draws, FLIP_BIT) if self.flip else torch.zeros_like(draws, dtype=torch.bool)
-        rows, columns = (self._offset(draws, place) for place in (ROW_BITS, COLUMN_BITS))
+        places = zip((ROW_BITS, COLUMN_BITS), slack, strict=True)
+        rows, columns = (self._offset(draws, place, more) for place, more in places)
         if self.crop != "always":
             cropped = _bit(draws, CROP_BIT) if self.crop == "half" else torch.zeros_like(flipped)
-            rows, columns = rows * cropped, columns * cropped
+            rows, columns = (
+                torch.where(cropped, one, more // 2) for one, more in zip((rows, columns), slack, strict=True)
+            )
         return flipped, rows, columns
 
-    def sources(self, draws: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """For each output pixel `[N, H * W]` the pixel it is read from, and whether that lies inside the image."""
-        flipped, row_shift, column_shift = self.choices(draws)
-        rows = torch.arange(height, device=draws.device) + row_shift[:, None]
-        columns = torch.arange(width, device=draws.device) + column_shift[:, None]
+    def sources(self, draws: Tensor, height: int, width: int, size: int | None = None) -> tuple[Tensor, Tensor]:
+        """For each output pixel `[N, H * W]` the pixel it is read from, and whether that lies inside the image.
+
+        With a `size` the output has so many rows and columns.
+        """
+        out_height, out_width = (height, width) if size is None else (size, size)
+        flipped, first_row, first_column = self.choices(draws, (height - out_height, width - out_width))
+        rows = torch.arange(out_height, device=draws.device) + first_row[:, None]
+        columns = torch.arange(out_width, device=draws.device) + first_column[:, None]
         inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
         # The image is flipped first and cropped then, so a column of the crop is looked up from the other end.
         columns = torch.where(flipped[:, None], width - 1 - columns, columns)
         places = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
         return places.flatten(1), inside.flatten(1)
 
-    def _offset(self, draws: Tensor, place: int) -> Tensor:
+    def _offset(self, draws: Tensor, place: int, slack: int) -> Tensor:
         # Fixed-point: 24 random bits times the number of offsets, without the bias of a remainder.
-        return (((draws >> place) & 0xFFFFFF) * (2 * self.padding + 1) >> 24) - self.padding
+        return (((draws >> place) & 0xFFFFFF) * (2 * self.padding + slack + 1) >> 24) - self.padding
 
 
 def _bit(draws: Tensor, place: int) -> Tensor:

@@ -29,6 +29,8 @@ class Images(Placeable):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: Augmentation | None = None
+    crop_size: int | None = None
+    """Cut images to so many pixels: where the augmentation says in training, from the middle otherwise."""
 
     def __post_init__(self) -> None:
         if self.x.dtype != np.uint8 or self.x.ndim != 4 or len(self.x) != len(self.y):
@@ -38,6 +40,8 @@ class Images(Placeable):
             )
         if not len(self.mean) == len(self.std) == self.x.shape[1]:
             raise ValueError(f"mean and std must have one value for each of the {self.x.shape[1]} channels")
+        if self.crop_size is not None and not 1 <= self.crop_size <= min(self.x.shape[2:]):
+            raise ValueError(f"crop_size must be in 1..{min(self.x.shape[2:])}, the images' size, got {self.crop_size}")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -52,7 +56,7 @@ class ImageSamples(ArraySamples):
 
     def __init__(self, images: Images, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(images.x, images.y, device, dtype)
-        self.augmentation = images.augmentation
+        self.augmentation, self.crop_size = images.augmentation, images.crop_size
         shape = (1, -1, 1, 1)
         mean, std = (torch.tensor(values, dtype=torch.float64).view(shape) for values in (images.mean, images.std))
         # (x / 255 - mean) / std as one product and one sum, computed once in float64.
@@ -62,10 +66,17 @@ class ImageSamples(ArraySamples):
     def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x, y = super().take(rows)
         if self.augmentation is None or draws is None:
-            return self._normalised(x), y
-        places, inside = self.augmentation.sources(draws, x.shape[2], x.shape[3])
-        moved = x.flatten(2).gather(2, places[:, None].expand(-1, x.shape[1], -1)).view_as(x)
-        return self._normalised(moved) * inside.view(len(x), 1, *x.shape[2:]), y
+            return self._normalised(self._from_the_middle(x)), y
+        places, inside = self.augmentation.sources(draws, x.shape[2], x.shape[3], self.crop_size)
+        shape = x.shape[2:] if self.crop_size is None else (self.crop_size, self.crop_size)
+        moved = x.flatten(2).gather(2, places[:, None].expand(-1, x.shape[1], -1)).view(len(x), -1, *shape)
+        return self._normalised(moved) * inside.view(len(x), 1, *shape), y
+
+    def _from_the_middle(self, x: Tensor) -> Tensor:
+        if self.crop_size is None:
+            return x
+        top, left = ((size - self.crop_size) // 2 for size in x.shape[2:])
+        return x[:, :, top : top + self.crop_size, left : left + self.crop_size]
 
     def _normalised(self, x: Tensor) -> Tensor:
         return x.to(self.scale.dtype) * self.scale + self.shift

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.augment import Augmentation
-from fedlada.data.cifar import load_cifar
+from fedlada.data.cifar import CIFAR100_GROUPS, load_cifar
 from fedlada.data.digits import load_digits
 from fedlada.data.held_out import held_out
 from fedlada.data.idx import load_idx
@@ -50,6 +50,8 @@ class Source:
     input_shape: tuple[int, ...]
     client: Ints | None = None
     """The number of the client that each training sample belongs to by nature, where there is such a thing."""
+    class_groups: tuple[int, ...] | None = None
+    """The group of each class, where classes have groups."""
     validation: Any = None
     """Training samples held out, like `train` but never augmented."""
 
@@ -85,6 +87,7 @@ class Reading:
     data_dir: Path | None = None
     augment: str = "none"
     image_size: int | None = None
+    crop_size: int | None = None
     progress: Progress | None = None
 
     def place(self, name: str) -> Path:
@@ -99,16 +102,21 @@ class Reading:
         self, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints], num_classes: int, statistics: Statistics
     ) -> Source:
         """Images as they are trained on: normalised, the training ones augmented."""
-        shape = train[0].shape[1:]
+        channels, height, width = train[0].shape[1:]
         crop = AUGMENTATIONS[self.augment]
-        # An eighth of the height: 4 pixels at 32x32 and 8 at 64x64, as the authors do.
-        augmentation = None if crop is None else Augmentation(padding=max(1, shape[1] // 8), crop=crop)
-        return Source(Images(*train, *statistics, augmentation), Images(*test, *statistics), num_classes, tuple(shape))
+        # An eighth of the height: 4 pixels at 32x32 and 8 at 64x64, as the authors do. A smaller crop needs none.
+        padding = max(1, height // 8) if self.crop_size is None else 0
+        augmentation = None if crop is None else Augmentation(padding=padding, crop=crop)
+        images = Images(*train, *statistics, augmentation, self.crop_size)
+        shape = (height, width) if self.crop_size is None else (self.crop_size, self.crop_size)
+        tests = Images(*test, *statistics, crop_size=self.crop_size)
+        return Source(images, tests, num_classes, (channels, *shape))
 
     def without_augmentation(self, name: str) -> None:
         """Refuse what this data set cannot have."""
-        if self.augment != "none":
-            raise ValueError(f"{name} has no images in bytes to augment: leave --augment out")
+        if self.augment != "none" or self.crop_size is not None:
+            flag = "--augment" if self.augment != "none" else "--crop-size"
+            raise ValueError(f"{name} has no images in bytes to augment: leave {flag} out")
 
 
 def _digits(reading: Reading) -> Source:
@@ -128,7 +136,8 @@ def _idx(name: str, reading: Reading) -> Source:
 
 def _cifar(name: str, num_classes: int, reading: Reading) -> Source:
     train, test = (load_cifar(reading.place(name), name, split) for split in ("train", "test"))
-    return reading.source(train, test, num_classes, AUTHORS_STATISTICS[name])
+    source = reading.source(train, test, num_classes, AUTHORS_STATISTICS[name])
+    return replace(source, class_groups=CIFAR100_GROUPS) if name == "cifar100" else source
 
 
 def _tiny_imagenet(reading: Reading) -> Source:
@@ -187,6 +196,7 @@ def load_dataset(
     *,
     augment: str = "none",
     image_size: int | None = None,
+    crop_size: int | None = None,
     progress: Progress | None = None,
 ) -> Source:
     """A data set by the name that `--dataset` takes: `train` and `test` go into `simulate` as they are."""
@@ -196,5 +206,8 @@ def load_dataset(
         count("image_size", image_size)
     if image_size is not None and name != "folder":
         raise ValueError(f"image_size is for image folders; the images of {name} have their own size")
+    if crop_size is not None:
+        count("crop_size", crop_size)
     place = None if data_dir is None else Path(data_dir)
-    return DATASETS[name](Reading(data_dir=place, augment=augment, image_size=image_size, progress=progress))
+    reading = Reading(data_dir=place, augment=augment, image_size=image_size, crop_size=crop_size, progress=progress)
+    return DATASETS[name](reading)

@@ -82,6 +82,47 @@ class Dirichlet(Partition):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pachinko(Partition):
+    """Classes in groups: each client draws its mix of groups, and within each group its mix of classes.
+
+    The Pachinko allocation of Reddi et al. (2021) for CIFAR-100. Each sample is used exactly once: a class that has run
+    out leaves its share to the others of its group, a group to the other groups.
+    """
+
+    num_clients: int
+    groups: Sequence[int]
+    """The group of each class, in the order of the class numbers."""
+    concentration: float = 0.1
+    """Of the groups; the lower, the more clients differ."""
+    fine_concentration: float = 10.0
+    """Of the classes within a group."""
+
+    def __post_init__(self) -> None:
+        count("num_clients", self.num_clients)
+        positive("concentration", self.concentration)
+        positive("fine_concentration", self.fine_concentration)
+
+    def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        random = generator(seed, "partition")
+        pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
+        if len(pools) != len(self.groups):
+            raise ValueError(f"groups are given for {len(self.groups)} classes, but the data has {len(pools)}")
+        names, group = np.unique(np.asarray(self.groups), return_inverse=True)
+        sizes = _client_sizes(len(labels), self.num_clients, 0.0, random)
+        coarse = _class_mixes(self.num_clients, len(names), self.concentration, random)
+        fine = np.zeros((self.num_clients, len(pools)))
+        for number in range(len(names)):
+            members = group == number
+            fine[:, members] = _class_mixes(self.num_clients, int(members.sum()), self.fine_concentration, random)
+        counts = np.zeros((self.num_clients, len(pools)), dtype=np.int64)
+        left = np.array([len(pool) for pool in pools], dtype=np.int64)
+        for client in random.permutation(self.num_clients):
+            counts[client] = _draw_in_groups(left, sizes[client], coarse[client], fine[client], group, random)
+            left -= counts[client]
+        return _sorted(_take(pools, counts, random))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pathological(Partition):
     """Every client has exactly so many classes; each class is divided evenly among the clients that have it."""
 
@@ -207,6 +248,25 @@ def _draw_within(
         weights = np.where(counts < left, mix, 0.0)
         if weights.sum() < 1e-12:
             weights = (left - counts).astype(np.float64)
+        counts = np.minimum(counts + random.multinomial(missing, weights / weights.sum()), left)
+    return counts
+
+
+def _draw_in_groups(
+    left: Ints,
+    size: int,
+    coarse: np.ndarray[Any, np.dtype[np.float64]],
+    fine: np.ndarray[Any, np.dtype[np.float64]],
+    group: Ints,
+    random: np.random.Generator,
+) -> Ints:
+    """Class counts that follow both mixes as far as the classes last."""
+    counts = np.zeros_like(left)
+    while missing := size - int(counts.sum()):
+        # Within a group the classes that are left share its weight; a tiny one keeps a group from vanishing.
+        inside = np.where(counts < left, fine + 1e-12, 0.0)
+        of_group = np.bincount(group, weights=inside, minlength=len(coarse))[group]
+        weights = np.where(inside > 0, (coarse[group] + 1e-12) * inside / np.where(of_group > 0, of_group, 1.0), 0.0)
         counts = np.minimum(counts + random.multinomial(missing, weights / weights.sum()), left)
     return counts
 

@@ -92,11 +92,11 @@ class TargetNames(click.ParamType[list[str]]):
 @click.option("--out", type=click.Path(path_type=Path), help="Where tables, pictures and the page go.")
 @campaign_flags
 def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
-    """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM.
+    """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM; FEDOPT.
 
     Nothing is run twice: what is there already is used, what was begun goes on. quick takes minutes on two cores and
     uses Fashion-MNIST where it is found, else digits; full needs the paper's data sets and a GPU. FLSIM is the table of
-    the authors' simulator.
+    the authors' simulator, FEDOPT that of Reddi et al. (2021) on server optimizers.
 
     \b
     Example:

@@ -11,6 +11,7 @@ from fedlada.paper import (
     f6_activations,
     f7_consistency,
     f8_dislocation,
+    fedopt,
     flsim,
     t1_speed,
     t2_combinations,
@@ -43,6 +44,7 @@ MODULES = (
     f8_dislocation,
     theory_in_practice,
     flsim,
+    fedopt,
 )
 
 TARGETS: dict[str, Target] = {module.TARGET.name: module.TARGET for module in MODULES}

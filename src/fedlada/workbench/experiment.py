@@ -21,7 +21,7 @@ from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.engines.threads import check_threads
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
-from fedlada.federation.partition import IID, ByKey, Dirichlet, Partition, Pathological
+from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.messages.spec import Messages, in_full
 from fedlada.methods.method import FederatedMethod
@@ -55,15 +55,19 @@ class Experiment(EvaluationOptions):
         None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
     )
     image_size: int | None = option(None, "folder: scale and cut the images to so many pixels")
+    crop_size: int | None = option(
+        None, "cut images to so many pixels: as --augment says in training, from the middle otherwise"
+    )
     validation: float = option(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
     model: str | None = option(None, "a model's name, or package.module:factory for your own")
     num_clients: int | None = option(None, "m: clients in all")
     cohort_size: int | None = option(None, "S: clients per round")
     cohorts: str = option("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
     partition: str | None = option(
-        None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "natural")
+        None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "pachinko", "natural")
     )
     concentration: float | None = option(None, "Dirichlet: the lower, the more clients differ")
+    fine_concentration: float = option(10.0, "pachinko: Dirichlet of the classes within a group")
     refill: bool = option(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
     classes_per_client: int = option(2, "pathological: classes each client has")
     size_spread: float = option(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
@@ -122,7 +126,7 @@ class Experiment(EvaluationOptions):
             probability("target", self.target)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
-        if full.partition in ("pathological", "natural") and self.size_spread != 0:
+        if full.partition in ("pathological", "pachinko", "natural") and self.size_spread != 0:
             raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
         full.build_messages()
         full.build_schedule()
@@ -193,6 +197,16 @@ class Experiment(EvaluationOptions):
         if full.partition == "pathological":
             return Pathological(num_clients=sizes["num_clients"], classes_per_client=self.classes_per_client)
         assert full.concentration is not None
+        if full.partition == "pachinko":
+            groups = (0,) if source is None else source.class_groups  # before the data are read any will do
+            if groups is None:
+                raise ValueError(f"the classes of {self.dataset} have no groups: choose another --partition")
+            return Pachinko(
+                num_clients=sizes["num_clients"],
+                groups=groups,
+                concentration=full.concentration,
+                fine_concentration=self.fine_concentration,
+            )
         return Dirichlet(concentration=full.concentration, refill=self.refill, **sizes)
 
     def build_cohorts(self, source: Source) -> Cohorts:
@@ -211,7 +225,12 @@ class Experiment(EvaluationOptions):
         augment = self.resolved().augment
         assert augment is not None
         source = load_dataset(
-            self.dataset, self.data_dir, augment=augment, image_size=self.image_size, progress=progress
+            self.dataset,
+            self.data_dir,
+            augment=augment,
+            image_size=self.image_size,
+            crop_size=self.crop_size,
+            progress=progress,
         )
         return source.holding_out(self.validation) if self.validation else source
 

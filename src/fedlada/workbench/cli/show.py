@@ -28,6 +28,7 @@ DIVISION = (
     "num_clients",
     "partition",
     "concentration",
+    "fine_concentration",
     "refill",
     "classes_per_client",
     "size_spread",
