@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from fedlada.combine import Mean
 
 import fedlada
 from fedlada.data import IID
@@ -13,6 +14,7 @@ from tasks import blobs, small_net
 X, Y = blobs(num_samples=90)
 CLIENTS = IID(num_clients=5, size_spread=0.8).assign(Y, 3)
 SETTINGS = {"cohort_size": 3, "batch_size": 6, "local_epochs": 1, "lr": 0.05, "lr_decay": 0.9, "seed": 11}
+SETTINGS |= {"combiner": "mean"}  # on both sides, where nothing else is asked for
 QUICK = Replies(time_limit=0.3, patience=0.6)
 
 
@@ -33,6 +35,8 @@ def strategy_of(method, **changes):
 def simulate(method, rounds, **changes):
     """The same in one process, sequentially."""
     settings = {**SETTINGS, **changes}
+    if isinstance(method, fedlada.FederatedMethod) and not isinstance(method.combiner, Mean):
+        del settings["combiner"]
     data = {"train": (X, Y), "test": (X, Y), "partition": CLIENTS}
     return fedlada.simulate(small_net(), method=method, rounds=rounds, engine="sequential", **data, **settings)
 

@@ -19,6 +19,8 @@ from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages
+from fedlada.methods.combine import Combiner
+from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import one_of, probability, whole_number
 from fedlada.models.flat import trainable
@@ -75,6 +77,7 @@ def simulate(
     precision: str = "auto",
     ordered: bool = False,
     messages: str | Messages = "float32",
+    combiner: Combiner | str | None = None,
     device: str | torch.device = "auto",
     threads: int = 1,
     dtype: torch.dtype | None = None,
@@ -124,6 +127,8 @@ def simulate(
         ordered: with several processes (torchrun), add the uploads in their order: the bits are those of one process.
         messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
+        combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
+            "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`).
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
             the machine; large models on an idle CPU gain from more.
@@ -137,7 +142,7 @@ def simulate(
         probability("stop_at_accuracy", stop_at_accuracy)
         if test is None:
             raise ValueError("stop_at_accuracy needs test data")
-    chosen = resolve_method(method)
+    chosen = with_combiner(resolve_method(method), combiner)
     rules = resolve_messages(messages, chosen)
     seed = whole_number("seed", seed)
     place = processes.own_device(resolve_device(device))

@@ -23,7 +23,7 @@ from fedlada.methods.state import named_tensors
 pytestmark = pytest.mark.slow
 
 CLIENTS = IID(num_clients=4)
-SETTINGS = {"cohort_size": 2, "batch_size": 25, "local_steps": 2, "seed": 3, "lr": 0.05}
+SETTINGS = {"cohort_size": 2, "batch_size": 25, "local_steps": 2, "seed": 3, "lr": 0.05, "combiner": "mean"}
 
 
 class Recurrent(nn.Module):

@@ -42,6 +42,18 @@ def test_every_method_equals_its_simulation(name, tmp_path):
     assert_same_bits(real, simulated)
 
 
+@pytest.mark.parametrize("combiner", ["norm-bound", "trimmed-mean:0.4", "median", "krum:1", "geometric-median"])
+def test_every_combiner_equals_its_simulation(combiner, caplog):
+    method, changes = recipes.fedlada(), {"cohort_size": 5, "combiner": combiner}
+    real = strategy_of(method, **changes).run(grid_of(method), 3, progress=False)
+    simulated = simulate(method, 3, **changes)
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
+    if combiner == "norm-bound":  # clients of very different sizes: some are scaled down, and named
+        assert any(row["bounded"] for row in real.history)
+        assert "sent more than the bound and was scaled down" in caplog.text
+
+
 class RandomFeatures(nn.Module):
     """Most of it is drawn from the seed and never trained: a frozen layer and a buffer."""
 
@@ -74,7 +86,8 @@ def test_what_is_random_and_not_trained_is_the_same_on_the_nodes(caplog):
 def test_bare_names_are_the_same_method_on_both_sides():
     strategy = MethodStrategy(small_net(), "fedlada", num_clients=5, test=(X, Y), seed=11)
     real = strategy.run(grid_of("fedlada"), 2, progress=False)
-    simulated = simulate_any(small_net(), (X, Y), method="fedlada", test=(X, Y), partition=CLIENTS, rounds=2, seed=11)
+    settings = {"rounds": 2, "seed": 11, "combiner": "norm-bound"}  # a federation's default, not a simulation's
+    simulated = simulate_any(small_net(), (X, Y), method="fedlada", test=(X, Y), partition=CLIENTS, **settings)
     assert plain(real.history) == plain(simulated.history)
     assert_same_bits(real, simulated)
 

@@ -17,8 +17,20 @@ import torch.nn.functional as F
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fedlada import TrainingDiverged, recipes
-from fedlada.flower import InProcessGrid, Replies, TooFewReplies, client_app, wire
-from small_federation import QUICK, X, Y, assert_same_bits, grid_of, load, plain, replayed, simulate, strategy_of
+from fedlada.flower import InProcessGrid, MethodStrategy, Replies, TooFewReplies, client_app, wire
+from small_federation import (
+    QUICK,
+    SETTINGS,
+    X,
+    Y,
+    assert_same_bits,
+    grid_of,
+    load,
+    plain,
+    replayed,
+    simulate,
+    strategy_of,
+)
 from tasks import small_net
 
 METHOD = recipes.scaffold()
@@ -462,3 +474,41 @@ def test_a_node_checks_what_it_is_asked(tmp_path):
 def test_more_answers_than_a_cohort_has_clients_are_refused():
     with pytest.raises(ValueError, match="minimum=4 answers cannot come from 3 clients a round"):
         strategy_of(recipes.fedavg(), cohort_size=3, replies=Replies(minimum=4))
+
+
+def finite_lie(which, number):
+    """In round 2 client 1 answers with the same huge number everywhere in one vector."""
+
+    def change(reply):
+        record = reply.content[wire.VECTORS]
+        (name,) = (name for name in record if name.endswith(which))
+        record[name] = Array(np.full_like(record[name].numpy(), number))
+        return [reply]
+
+    return in_round(2, 1, change)
+
+
+@pytest.mark.parametrize(("which", "number"), [("delta", 1e30), ("delta", 1e3), ("v", 1e30)])
+def test_a_finite_lie_is_scaled_down_unless_the_bound_is_switched_off(which, number, caplog):
+    method = recipes.fedlada(beta1=0.0, v_init=1e-4)
+    settings = {**SETTINGS, "cohort_size": 5}
+    del settings["combiner"]
+    found = {}
+    for name, options in (("default", {}), ("mean", {"combiner": "mean"})):
+        strategy = MethodStrategy(small_net(), method, num_clients=5, test=(X, Y), **settings, **options)
+        found[name] = strategy.run(grid_of(method, fault=finite_lie(which, number)), 15, progress=False).history
+        found[f"{name}, honest"] = strategy.run(grid_of(method), 15, progress=False).history
+    honest, told, ruined = (found[name][-1]["test_loss"] for name in ("default, honest", "default", "mean"))
+    assert 1 in found["default"][1]["bounded"]
+    assert "round 2: client 1" in caplog.text
+    assert told < 2 * honest < 0.1
+    assert ruined > 5 * told
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0])
+def test_second_moments_that_are_not_positive_are_refused(number, caplog):
+    method = recipes.fedlada()
+    strategy = strategy_of(method, cohort_size=5, replies=QUICK)
+    real = strategy.run(grid_of(method, fault=finite_lie("v", number)), 3, progress=False)
+    assert [row["refused"] for row in real.history] == [[], [1], []]
+    assert "its vector v holds numbers that are not positive, and all must be" in caplog.text

@@ -101,6 +101,7 @@ def test_the_digest_knows_every_field_that_decides():
         "precision": "float32",
         "ordered": True,
         "messages": "lean",
+        "combiner": "median",
         "dtype": "float64",
         "model": "cnn-gn",
         "classes_per_client": 3,

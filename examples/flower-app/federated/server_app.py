@@ -19,6 +19,7 @@ def settings(config) -> dict:
         "batch_size": 10,
         "seed": int(config["seed"]),
         "device": "cpu",
+        "combiner": "norm-bound",  # the default here: a node that sends too much is scaled down
     }
 
 

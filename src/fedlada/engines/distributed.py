@@ -91,9 +91,9 @@ class DistributedEngine(Engine):
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
         if self._sends_all:
             return super().run_cohort(broadcast, kept, post)
-        received, tally = post.down(broadcast), Tally()
+        received, tally = post.down(broadcast), post.tally()
         answers = self._own(received, post.plan, post.memories(kept))
-        mean = tally.combined(post.up(answers, self.outward, kept), self.method.combine)
+        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner.combine)
         own_weight = sum(tally.weights)
         # The sums of all processes; one without an accepted client adds nothing.
         total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)

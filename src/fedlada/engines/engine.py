@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedlada.data.samples import Samples
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric
 from fedlada.engines.post import Post
-from fedlada.engines.tally import Answer, CohortResult, Tally
+from fedlada.engines.tally import Answer, CohortResult
 from fedlada.federation.plan import RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload
@@ -46,9 +46,9 @@ class Engine(ABC):
 
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
         """The local work of all clients of the post's round, averaged; everything that travels goes by the post."""
-        received, tally = post.down(broadcast), Tally()
+        received, tally = post.down(broadcast), post.tally()
         answers = self.answers(received, post.plan, post.memories(kept))
-        mean = tally.combined(post.up(answers, self.outward, kept), self.method.combine)
+        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner.combine)
         if mean is not None:
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
         post.check()

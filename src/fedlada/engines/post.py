@@ -8,13 +8,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedlada.engines.tally import Answer
+from fedlada.engines.tally import Answer, Tally
 from fedlada.federation.plan import RoundPlan
 from fedlada.messages.codec import Encoded
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE, Ledger
 from fedlada.messages.wire import envelope_bytes
+from fedlada.methods.combine import Combiner
 from fedlada.methods.state import Broadcast, Kept, PerTransform, Server, Upload, num_bytes
 
 SHARE_FOR_RESIDUALS = 0.25
@@ -28,10 +29,16 @@ class Post:
     """
 
     def __init__(
-        self, exchange: Exchange, plan: RoundPlan, already_sent: Mapping[int, frozenset[str]] | None = None
+        self,
+        exchange: Exchange,
+        plan: RoundPlan,
+        already_sent: Mapping[int, frozenset[str]] | None = None,
+        combiner: Combiner | None = None,
     ) -> None:
         self.exchange, self.plan, self.already_sent = exchange, plan, already_sent or {}
         self.ledger = Ledger()
+        self.combiner = combiner or exchange.method.combiner
+        """How the uploads of this round become one."""
         self.is_exact = exchange.is_exact("up") and not exchange.remembered and exchange.method.combiner.is_linear
         """Whether uploads arrive as they are and are only added up; an engine may then leave them in its own order."""
         self.trained: Tensor | None = None
@@ -46,6 +53,12 @@ class Post:
             self._count(client, encoded, self.already_sent.get(client, frozenset()), about)
         self._remember_fits(encoded)
         return broadcast if self.exchange.is_exact("down") else self.exchange.decode(encoded, broadcast)
+
+    def tally(self) -> Tally:
+        """An empty tally of this round's answers."""
+        method = self.exchange.method
+        positive = [part.positive for part in method.local]
+        return Tally(positive, measures_norms=method.combiner.measures_norms)
 
     def memories(self, kept: Mapping[int, Kept]) -> Mapping[int, Kept]:
         """The method's part of the clients' memories."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from fedlada.federation.plan import Assignment
 from fedlada.messages.ledger import Ledger
+from fedlada.methods.combine.norm_bound import norms_of
 from fedlada.methods.state import Broadcast, Kept, Upload, all_finite, named_tensors
 
 Combine = Callable[[Iterable[Upload], Sequence[float]], Upload]
@@ -49,7 +50,7 @@ class CohortResult:
     """The new private memories of the accepted clients."""
     accepted: tuple[int, ...]
     refused: tuple[int, ...]
-    """Clients whose upload held a NaN or an infinity."""
+    """Clients whose upload held a NaN or an infinity, or what is not positive and must be."""
     weight: float
     """The accepted clients' weight."""
     num_steps: float
@@ -67,12 +68,16 @@ class CohortResult:
     """The mean delta as the clients had it, where the server got another."""
     lost: tuple[int, ...] = ()
     """Clients that were asked and did not answer, where the plan could not know."""
+    norms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The norms of the accepted uploads' vectors, where the combiner has them measured."""
 
 
 class Tally:
     """Who was accepted with what weight, and the weighted sums of what is reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, positive: Sequence[Collection[str]] = (), *, measures_norms: bool = False) -> None:
+        self.positive, self.measures_norms = positive, measures_norms
+        self.norms: dict[str, list[float]] = {}
         self.kept: dict[int, Kept] = {}
         self.refused: list[int] = []
         self.weights: list[float] = []
@@ -81,7 +86,7 @@ class Tally:
     def accepted(self, answers: Iterator[Answer]) -> Iterator[Upload]:
         """The uploads that go into the mean; each is counted just before it is given out."""
         for answer in answers:
-            if not answer.is_finite:
+            if not answer.is_finite or not_positive(answer.upload, self.positive):
                 self.refused.append(answer.work.client)
                 continue
             weight = answer.work.weight
@@ -90,6 +95,9 @@ class Tally:
             self.steps += weight * answer.work.num_steps
             self.loss += weight * answer.train_loss
             self.square += weight * answer.square_delta
+            if self.measures_norms:
+                for name, norms in norms_of([answer.upload]).items():
+                    self.norms.setdefault(name, []).extend(norms)
             yield answer.upload
 
     def combined(self, answers: Iterator[Answer], combine: Combine) -> Upload | None:
@@ -122,4 +130,14 @@ class Tally:
             ledger=ledger,
             received=received.params,
             trained=trained / total if trained is not None and total else None,
+            norms=self.norms,
         )
+
+
+def not_positive(upload: Upload, positive: Sequence[Collection[str]]) -> str:
+    """The name of a vector that must be positive, by its transform's declaration, and is not; or nothing."""
+    for extra, names in zip(upload.extra, positive, strict=False):
+        for name in names:
+            if name in extra and not bool((extra[name] > 0).all()):
+                return name
+    return ""

@@ -19,7 +19,7 @@ from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.post import Post
-from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of
+from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of, not_positive
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
@@ -118,7 +118,7 @@ class GridEngine(Engine):
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
         self.broadcast, self.plan, self.ledger = broadcast, post.plan, post.ledger
         plan = post.plan
-        self.coding = Coding(post.exchange)
+        self.coding, self.post = Coding(post.exchange), post
         self.packed = self.coding.pack(broadcast, plan.round)
         self.remembers = self.method.keeps_memory or bool(post.exchange.remembered)
         self.versions.read(self.history())
@@ -138,6 +138,9 @@ class GridEngine(Engine):
             self.result = replace(self.result, mean=post.completed(mean, broadcast))
             if not post.exchange.rules["up/delta"].codec.is_exact:  # what the clients really did stays with them
                 self.result = replace(self.result, mean_square_delta=math.nan)
+        if places := post.combiner.outliers(self.result.norms):
+            clients = in_words([self.result.accepted[place] for place in places])
+            log.warning("round %d: %s sent more than the bound and was scaled down", plan.round, clients)
         return replace(
             self.result,
             kept={},  # memories stay on their nodes
@@ -258,6 +261,8 @@ class GridEngine(Engine):
         except wire.NotFinite:
             self.diverged.add(work.client)
             raise
+        if name := not_positive(upload, [part.positive for part in self.method.local]):
+            raise wire.WrongMessage(f"its vector {name} holds numbers that are not positive, and all must be")
         answer = answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float))
         if not answer.is_finite:
             self.diverged.add(work.client)
@@ -274,10 +279,18 @@ class GridEngine(Engine):
         """The mean of the answers in the order of the clients, whatever order they came in."""
         works = {work.client: work for work in self.plan.assignments}
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
-        tally = Tally()
-        answers = (self.read(reply, works[wire.read_header(reply, wire.Done).client])[0] for reply in ordered)
-        mean = tally.combined(answers, self.method.combine)
+        tally = self.post.tally()
+        trained = None if self.method.combiner.is_linear else torch.zeros_like(self.broadcast.params)
+
+        def answers() -> Iterator[Answer]:
+            for reply in ordered:
+                answer, _ = self.read(reply, works[wire.read_header(reply, wire.Done).client])
+                if trained is not None:
+                    trained.add_(answer.work.weight * answer.upload.delta)
+                yield answer
+
+        mean = tally.combined(answers(), self.post.combiner.combine)
         assert mean is not None
-        self.result = tally.result(mean, self.ledger, self.packed.received)
+        self.result = tally.result(mean, self.ledger, self.packed.received, trained)
         metrics = MetricRecord({"train-loss": self.result.train_loss, "num-clients": len(self.result.accepted)})
         return wire.sent_upload(mean, self.broadcast, self.settings.answer), metrics

@@ -30,6 +30,8 @@ from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples, upgraded
 from fedlada.flower.versions import NotesAttempt, new_attempt
+from fedlada.methods.combine import Combiner, Mean
+from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, whole_number
 from fedlada.models.flat import trainable, untrained_digest
@@ -58,6 +60,8 @@ class MethodStrategy(Strategy):
             metrics, eval_every, messages, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is where the
             server evaluates, `threads` holds for the server and for every node.
         num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
+        combiner: how the nodes' uploads become one, as in `fedlada.simulate`; by default under a learned bound on their
+            norms, "mean" switches it off.
         replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
             `clients_loss`, `clients_accuracy`.
@@ -84,6 +88,7 @@ class MethodStrategy(Strategy):
         eval_every: int = 1,
         eval_clients_every: int | None = None,
         messages: str = "float32",
+        combiner: Combiner | str = "norm-bound",
         seed: int = 0,
         device: str | torch.device = "auto",
         threads: int = 1,
@@ -97,6 +102,8 @@ class MethodStrategy(Strategy):
         self.seed = whole_number("seed", seed)
         self.model = resolve_model(model, self.seed, dtype)
         self.method = resolve_method(method)
+        if isinstance(self.method.combiner, Mean):  # one that comes with its own keeps it
+            self.method = with_combiner(self.method, combiner)
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
@@ -229,9 +236,11 @@ class MethodStrategy(Strategy):
 
     def _simulation(self, grid: Grid, around: Strategy | None, name: str) -> tuple[Simulation, GridEngine, Nodes]:
         answer = "delta" if around is None else "params"
+        # A wrapper bounds and adds noise itself, for a plain mean.
+        method = self.method if around is None else replace(self.method, combiner=Mean())
         engine = GridEngine(
             self.model,
-            self.method,
+            method,
             self.loss,
             settings=Settings(
                 run=name,

@@ -149,13 +149,18 @@ class Simulation:
         plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
         self.engine.while_waiting = self._look_ahead
         try:
-            post = Post(self.exchange, plan, self._already_sent(plan))
+            earlier = [row["norms"] for row in self.history.rows if row.get("norms")]
+            combiner = self.engine.method.combiner.for_round(earlier)
+            post = Post(self.exchange, plan, self._already_sent(plan), combiner)
             with self._seeded("combine", plan.round):
                 result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
             self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
         server = post.kept_as_they_were(self.server, self._aggregate(plan, result))
         row = self._row(plan, result, server)
+        if combiner.measures_norms or result.norms:
+            bounded = [result.accepted[place] for place in combiner.outliers(result.norms)]
+            row.update(norms={name: list(own) for name, own in result.norms.items()}, bounded=bounded)
         row["seconds"] = time.perf_counter() - start
         self._evaluate(row, server, is_last=is_last)
         # From here on nothing can fail: the round is committed whole.

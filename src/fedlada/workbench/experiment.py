@@ -24,6 +24,7 @@ from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.messages.spec import Messages, in_full
+from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
@@ -93,6 +94,9 @@ class Experiment(EvaluationOptions):
         False, "several processes: add uploads in the clients' order, equal to one process to the bit"
     )
     messages: str = option("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
+    combiner: str = option(
+        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
+    )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
     checkpoint_every: int = option(10, "rounds between checkpoints")
     checkpoint_minutes: float | None = option(None, "also save when so many minutes have passed")
@@ -159,7 +163,8 @@ class Experiment(EvaluationOptions):
 
     @cached_property
     def _method(self) -> FederatedMethod:
-        return RECIPES[self.method](**self.hyper)
+        combiner = None if self.combiner == "mean" else self.combiner
+        return with_combiner(RECIPES[self.method](**self.hyper), combiner)
 
     @cached_property
     def _messages(self) -> Messages:

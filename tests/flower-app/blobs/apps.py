@@ -8,7 +8,7 @@ from torch import nn
 from fedlada.flower import MethodStrategy, Replies, client_app
 
 NUM_CLIENTS = 2
-SETTINGS = {"batch_size": 6, "local_epochs": 2, "lr": 0.05, "seed": 5}
+SETTINGS = {"combiner": "norm-bound", "batch_size": 6, "local_epochs": 2, "lr": 0.05, "seed": 5}
 SHARES = [np.arange(0, 50), np.arange(50, 80)]
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from fedlada.methods.state import Upload
+
+Norms = Mapping[str, Sequence[float]]
+"""The norm of each vector of the uploads of a round, by the vector's name: one number a client."""
 
 
 class Combiner(ABC):
@@ -15,6 +18,8 @@ class Combiner(ABC):
     is_linear: ClassVar[bool] = False
     """Whether weighted combinations of shares of the cohort combine to that of the whole, as means do: several
     processes then send one upload each instead of all."""
+    measures_norms: ClassVar[bool] = False
+    """Whether the norms of a round's uploads are to be measured and stored with it."""
 
     @abstractmethod
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
@@ -23,3 +28,11 @@ class Combiner(ABC):
         Uploads may come from a generator, and each is valid until the next is asked for. `weights` may grow while
         uploads are taken: the weight of an upload is there when the upload is.
         """
+
+    def for_round(self, earlier: Sequence[Norms]) -> Combiner:
+        """The combiner of the coming round, from the norms of earlier ones where they are measured."""
+        return self
+
+    def outliers(self, norms: Norms) -> list[int]:
+        """The places in a round's uploads of those that were not taken as they came."""
+        return []

@@ -1,0 +1,52 @@
+"""Krum: one client's upload, that which lies closest to its neighbours'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.combine.combiner import Combiner
+from fedlada.methods.combine.gathered import gathered
+from fedlada.methods.state import Upload, named_tensors
+from fedlada.methods.validation import count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(Combiner):
+    """The upload with the least sum of squared distances to its n - `num_bad` - 2 nearest (Blanchard et al. 2017).
+
+    A client is taken whole. Its distances are sums over its vectors, each divided by the median over all pairs, so that
+    second moments count as much as the update.
+    """
+
+    num_bad: int = 1
+    """Clients that may lie; a round needs twice as many and three."""
+
+    def __post_init__(self) -> None:
+        count("num_bad", self.num_bad)
+
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        every = gathered(uploads, weights, "Krum")
+        if len(every) < 2 * self.num_bad + 3:
+            raise ValueError(
+                f"Krum with num_bad={self.num_bad} needs {2 * self.num_bad + 3} uploads a round, got {len(every)}"
+            )
+        distances = sum(map(_distances, zip(*(dict(named_tensors(one)).values() for one in every), strict=True)))
+        assert isinstance(distances, Tensor)
+        near = distances.sort(dim=1).values[:, 1 : len(every) - self.num_bad - 1]  # the nearest is the client itself
+        return every[int(near.sum(dim=1).argmin())]
+
+
+def _distances(vectors: Sequence[Tensor]) -> Tensor:
+    """Squared distances `[C, C]` of one vector, in units of their median."""
+    found = torch.zeros(len(vectors), len(vectors), dtype=torch.float64)
+    for row, one in enumerate(vectors):
+        for column in range(row):
+            distance = float(torch.linalg.vector_norm(one - vectors[column], dtype=torch.float64)) ** 2
+            found[row, column] = found[column, row] = distance
+    pairs = found[torch.tril_indices(len(vectors), len(vectors), offset=-1).unbind()]
+    middle = pairs.sort().values[len(pairs) // 2]
+    return found / middle if middle > 0 else found

@@ -1,0 +1,95 @@
+"""A bound on the norm of what one client can send."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedlada.methods.combine.combiner import Combiner, Norms
+from fedlada.methods.combine.gathered import gathered
+from fedlada.methods.combine.mean import average
+from fedlada.methods.state import Upload, map_tensors, named_tensors
+from fedlada.methods.validation import positive
+
+WINDOW = 10
+"""Rounds whose norms a bound is learned from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormBound(Combiner):
+    """The mean of uploads each of whose vectors is scaled down to a bound where it is longer.
+
+    Without `max_norm` each vector's bound is `factor` times the median of its norms in the last rounds, in the first
+    round of its norms there. So long as fewer than half of the clients lie, they cannot move it far.
+    """
+
+    measures_norms: ClassVar[bool] = True
+
+    max_norm: float | None = None
+    factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.max_norm is not None:
+            positive("max_norm", self.max_norm)
+        positive("factor", self.factor)
+
+    def for_round(self, earlier: Sequence[Norms]) -> Combiner:
+        seen = [norms for norms in earlier if norms][-WINDOW:]
+        if self.max_norm is not None or not seen:
+            return self
+        every = {name: [one for norms in seen for one in norms[name]] for name in seen[-1]}
+        return _Bounded(self._learned(every))
+
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        if self.max_norm is not None:
+            return _Bounded({}, self.max_norm).combine(uploads, weights)
+        every = gathered(uploads, None, "NormBound")
+        return _Bounded(self._learned(norms_of(every))).combine(every, weights)
+
+    def outliers(self, norms: Norms) -> list[int]:
+        bounded = _Bounded(self._learned(norms)) if self.max_norm is None else _Bounded({}, self.max_norm)
+        return bounded.outliers(norms)
+
+    def _learned(self, norms: Norms) -> dict[str, float]:
+        return {name: self.factor * statistics.median(own) for name, own in norms.items()}
+
+
+@dataclass(frozen=True)
+class _Bounded(Combiner):
+    """The mean under bounds that are known: streaming, one upload at a time."""
+
+    bounds: Mapping[str, float]
+    for_all: float = math.inf
+
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        def bounded() -> Iterator[Upload]:
+            for upload in uploads:
+                scaled = iter([self._scaled(name, vector) for name, vector in named_tensors(upload)])
+                yield map_tensors(lambda _, scaled=scaled: next(scaled), upload)  # type: ignore[misc]
+
+        return average(bounded(), weights)
+
+    def outliers(self, norms: Norms) -> list[int]:
+        return sorted({place for name, own in norms.items() for place, one in enumerate(own) if one > self._of(name)})
+
+    def _scaled(self, name: str, vector: Tensor) -> Tensor:
+        norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+        return vector * (self._of(name) / norm) if norm > self._of(name) else vector
+
+    def _of(self, name: str) -> float:
+        return self.bounds.get(name, self.for_all)
+
+
+def norms_of(uploads: Iterable[Upload]) -> dict[str, list[float]]:
+    """The norm of each vector of each upload."""
+    found: dict[str, list[float]] = {}
+    for upload in uploads:
+        for name, vector in named_tensors(upload):
+            found.setdefault(name, []).append(float(torch.linalg.vector_norm(vector, dtype=torch.float64)))
+    return found

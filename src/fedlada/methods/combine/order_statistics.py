@@ -1,0 +1,45 @@
+"""Combiners that go by the order of the clients' values, parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedlada.methods.combine.combiner import Combiner
+from fedlada.methods.combine.gathered import by_column, gathered
+from fedlada.methods.state import Upload
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimmedMean(Combiner):
+    """The mean of each parameter without the clients' largest and smallest values of it (Yin et al. 2018)."""
+
+    share: float = 0.1
+    """Of the clients, cut at each end; rounded down, but at least one client where there are three."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 0.5:
+            raise ValueError(f"share must be in [0, 0.5), got {self.share}")
+
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        every = gathered(uploads, weights, "TrimmedMean")
+        cut = min(max(int(self.share * len(every)), self.share > 0), (len(every) - 1) // 2)
+
+        def trimmed(values: Tensor) -> Tensor:
+            return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
+
+        return by_column(every, trimmed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median(Combiner):
+    """The median of each parameter over the clients; of an even number the mean of the middle two."""
+
+    def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
+        def median(values: Tensor) -> Tensor:
+            ordered, middle = values.sort(dim=0).values, len(values) // 2
+            return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+        return by_column(gathered(uploads, weights, "Median"), median)

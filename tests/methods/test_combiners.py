@@ -1,0 +1,158 @@
+"""Combiners against NumPy, and against clients that lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fedlada.combine import Extrapolated, GeometricMedian, Krum, Mean, Median, NormBound, TrimmedMean, as_combiner
+
+import fedlada
+from fedlada import FederatedMethod, Upload, recipes
+from tasks import blobs, small_net
+
+RANDOM = np.random.default_rng(0)
+DELTAS = RANDOM.standard_normal((9, 6))
+MOMENTS = RANDOM.random((9, 6)) + 0.1
+WEIGHTS = (RANDOM.random(9) + 0.5).tolist()
+
+
+def uploads(deltas=DELTAS, moments=MOMENTS):
+    """From a generator whose uploads are overwritten, as engines may do."""
+    place = Upload(torch.zeros(6, dtype=torch.float64), ({"v": torch.zeros(6, dtype=torch.float64)},))
+    for delta, v in zip(deltas, moments, strict=True):
+        place.delta.copy_(torch.from_numpy(delta))
+        place.extra[0]["v"].copy_(torch.from_numpy(v))
+        yield place
+
+
+def trimmed(values, share):
+    cut = max(int(share * len(values)), 1)
+    return np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
+
+
+def bounded(values, bound, weights):
+    norms = np.linalg.norm(values, axis=1)
+    return np.average(values * np.minimum(1, bound / norms)[:, None], axis=0, weights=weights)
+
+
+def weiszfeld(values, weights, steps=8):
+    z = np.average(values, axis=0, weights=weights)
+    for _ in range(steps):
+        w = np.asarray(weights) / np.maximum(np.linalg.norm(values - z, axis=1), 1e-6)
+        z = (w[:, None] * values).sum(axis=0) / w.sum()
+    return z
+
+
+def krum(num_bad):
+    def scaled(values):
+        distances = ((values[:, None] - values[None]) ** 2).sum(axis=2)
+        pairs = np.sort(distances[np.tril_indices(len(values), -1)])
+        return distances / pairs[len(pairs) // 2]
+
+    nearest = np.sort(scaled(DELTAS) + scaled(MOMENTS), axis=1)[:, 1 : len(DELTAS) - num_bad - 1]
+    return nearest.sum(axis=1).argmin()
+
+
+def learned(values):
+    return 1.1 * np.median(np.linalg.norm(values, axis=1))
+
+
+CASES = {
+    "mean": (Mean(), WEIGHTS, lambda values: np.average(values, axis=0, weights=WEIGHTS)),
+    "bound": (NormBound(max_norm=2.0), WEIGHTS, lambda values: bounded(values, 2.0, WEIGHTS)),
+    "learned bound": (NormBound(factor=1.1), WEIGHTS, lambda values: bounded(values, learned(values), WEIGHTS)),
+    "trimmed": (TrimmedMean(share=0.25), None, lambda values: trimmed(values, 0.25)),
+    "trimmed at least one": (TrimmedMean(share=0.01), None, lambda values: trimmed(values, 0.01)),
+    "median": (Median(), None, lambda values: np.median(values, axis=0)),
+    "krum": (Krum(num_bad=2), None, lambda values: values[krum(2)]),
+    "geometric median": (GeometricMedian(), WEIGHTS, lambda values: weiszfeld(values, WEIGHTS)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_numpy(name):
+    combiner, weights, expected = CASES[name]
+    found = combiner.combine(uploads(), weights)
+    np.testing.assert_allclose(found.delta.numpy(), expected(DELTAS), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.extra[0]["v"].numpy(), expected(MOMENTS), rtol=0, atol=1e-12)
+    assert (found.extra[0]["v"] > 0).all()
+
+
+def test_an_even_median_is_the_mean_of_the_middle_two():
+    found = Median().combine(uploads(DELTAS[:8], MOMENTS[:8]))
+    np.testing.assert_allclose(found.delta.numpy(), np.median(DELTAS[:8], axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("combiner", [TrimmedMean(), Median(), Krum()])
+def test_unequal_weights_are_refused_where_they_mean_nothing(combiner):
+    with pytest.raises(ValueError, match="counts every client alike: take weights='uniform'"):
+        combiner.combine(uploads(), WEIGHTS)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="Krum with num_bad=4 needs 11 uploads a round, got 9"):
+        Krum(num_bad=4).combine(uploads())
+    with pytest.raises(ValueError, match=r"share must be in \[0, 0.5\), got 0.5"):
+        TrimmedMean(share=0.5)
+    with pytest.raises(ValueError, match=r"combiner must be one of mean, norm-bound.* got 'average'"):
+        as_combiner("average")
+    with pytest.raises(ValueError, match="combiner median takes no number"):
+        as_combiner("median:3")
+    with pytest.raises(ValueError, match="name or name:number, as norm-bound:10, got 'krum:two'"):
+        as_combiner("krum:two")
+    with pytest.raises(ValueError, match="fedexp has a combiner of its own"):
+        run(recipes.fedexp(), combiner="median")
+
+
+def test_names_of_the_command_line():
+    given = ["mean", "norm-bound", "norm-bound:10", "trimmed-mean:0.2", "median", "krum:2", "geometric-median"]
+    found = [as_combiner(one) for one in given]
+    bounds = [NormBound(), NormBound(max_norm=10)]
+    assert found == [Mean(), *bounds, TrimmedMean(share=0.2), Median(), Krum(num_bad=2), GeometricMedian()]
+
+
+X, Y = blobs()
+
+
+def run(method, **changes):
+    values = {"rounds": 4, "cohort_size": 6, "batch_size": 8, "lr": 0.05, "test": (X, Y), "dtype": torch.float64}
+    return fedlada.simulate(small_net(), (X, Y), method=method, **{**values, **changes})
+
+
+ROBUST = ["norm-bound", "norm-bound:0.1", "trimmed-mean:0.2", "median", "krum:1", "geometric-median"]
+
+
+@pytest.mark.parametrize("combiner", ROBUST)
+def test_engines_agree(combiner):
+    method = recipes.fedlada(v_init=1e-4)
+    one, other = (run(method, combiner=combiner, engine=engine) for engine in ("sequential", "stacked"))
+    torch.testing.assert_close(one.server.params, other.server.params, rtol=1e-9, atol=1e-11)
+    plain = run(method)
+    same = torch.allclose(plain.server.params, one.server.params, rtol=1e-6)
+    assert same == (combiner == "norm-bound")  # nobody is three times as long as the others here
+
+
+def test_a_run_goes_on_under_the_same_bound(tmp_path):
+    method = recipes.fedlada(v_init=1e-4)
+    whole = run(method, combiner=NormBound(factor=0.9), rounds=4)
+    run(method, combiner=NormBound(factor=0.9), rounds=2, out=tmp_path / "run")
+    again = run(method, combiner=NormBound(factor=0.9), rounds=4, out=tmp_path / "run")
+    assert torch.equal(again.server.params, whole.server.params)
+    for row in whole.history:
+        assert set(row["norms"]) == {"delta", "extra.0.v"}
+        assert row["bounded"]
+        assert set(row["bounded"]) <= set(row["clients"])
+
+
+def test_a_learned_bound_is_of_the_rounds_before():
+    first = {"delta": [1.0, 2.0, 3.0]}
+    bound = NormBound(factor=2.0).for_round([first, {"delta": [5.0, 6.0, 7.0]}])
+    assert bound.outliers({"delta": [7.9, 8.1, 1e30]}) == [1, 2]
+    assert NormBound(factor=2.0).outliers({"delta": [1.0, 1.0, 2.1]}) == [2]
+    assert NormBound(max_norm=3.0).for_round([first]).outliers({"delta": [2.0, 4.0]}) == [1]
+
+
+def test_fedexp_stays_as_it_is():
+    assert isinstance(recipes.fedexp().combiner, Extrapolated)
+    assert isinstance(FederatedMethod(name="mine", local=(), server=fedlada.server.SGD()).combiner, Mean)
