@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any
 
 from fedlada.runs.config import read_config
 
@@ -26,8 +25,3 @@ def stored_examples(out: str | Path | None, num_clients: int) -> dict[int, int]:
     if not isinstance(stored, list) or len(stored) != num_clients or any(type(one) is not int for one in stored):
         return {}
     return dict(enumerate(stored))
-
-
-def upgraded(stored: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration of an older version, as this one would have written it."""
-    return {"messages": "float32", "answer": "delta", "eval_clients_every": None, **stored}

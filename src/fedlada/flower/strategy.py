@@ -28,7 +28,7 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
-from fedlada.flower.stored import run_name, stored_examples, upgraded
+from fedlada.flower.stored import run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt, new_attempt
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, whole_number
@@ -160,7 +160,7 @@ class MethodStrategy(Strategy):
         folder = None
         if out is not None:
             config = self._config(engine, rounds, nodes)
-            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, upgrade=upgraded, warn=log.warning)
+            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             checkpoints = folder.checkpoints
             engine.checkpoints = checkpoints.rounds
         simulation.run(rounds, observers, folder=folder)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.models.flat import untrained_digest
 from fedlada.runs.parts import describe_part, describe_value, words_of
@@ -31,6 +32,19 @@ FREE_TO_CHANGE = {
     "replies",
 }
 """Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
+LATER = {
+    "combiner": "Mean()",
+    "messages": "float32",
+    "answer": "delta",
+    "eval_clients_every": None,
+    "eval_batch_size": AS_USUAL.eval_batch_size,
+}
+"""Fields that earlier versions did not store, with the value that their runs had."""
+REASONS = {
+    "eval_batch_size": "the last bits of what is measured depend on it",
+    "threads": "the last bits of the weights depend on it",
+}
+"""Why a field that changes no method must not change."""
 
 
 def is_experiment(config: Mapping[str, Any]) -> bool:
@@ -70,6 +84,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the fields of `config` that came later; threads, which were not noted, as there."""
+    later = {**LATER, "threads": config.get("threads")}
+    return {**{name: value for name, value in later.items() if name in config}, **stored}
+
+
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     """Where two configurations differ, in words; empty where they do not."""
     # What says most comes first: another method has other hyper-parameters too.
@@ -82,7 +102,8 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
                 return inner
             continue
         said = [repr(one[name]) if name in one else "at its default" for one in (stored, config)]
-        return f"{name} is {said[0]} there and {said[1]} here"
+        reason = f", and {REASONS[name]}" if name in REASONS else ""
+        return f"{name} is {said[0]} there and {said[1]} here{reason}"
     return ""
 
 
@@ -119,6 +140,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "weights": plan.weights,
         "unreliable": words_of(plan.unreliable),
         "eval_every": simulation.evaluation.eval_every,
+        "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         **_describe_untrained(simulation),

@@ -19,7 +19,14 @@ from fedlada.methods.validation import count, positive
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
-from fedlada.runs.config import describe, is_experiment, read_config, refuse_another, refuse_other_than_experiment
+from fedlada.runs.config import (
+    completed,
+    describe,
+    is_experiment,
+    read_config,
+    refuse_another,
+    refuse_other_than_experiment,
+)
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.training.history import History, Row
@@ -143,8 +150,14 @@ class RunFolder(Observer):
         if path.exists():
             if is_experiment(config):
                 refuse_other_than_experiment(self.path)
-            stored = self.upgrade(read_config(self.path))
+            found = read_config(self.path)
+            stored = self.upgrade(completed(found, config))
             refuse_another(self.path, stored, config)
+            if "threads" in config and "threads" not in found and simulation.engine.device.type == "cpu":
+                self.warn(
+                    f"{self.path} was stored by an earlier version, which did not note its number of threads: it goes "
+                    f"on with {config['threads']}, and its last bits may not be those of a run in one go"
+                )
             if "rounds" in stored:  # asking for less must not forget how far the run was to go
                 config["rounds"] = max(stored["rounds"], config["rounds"])
         elif self.metrics_path.exists():
