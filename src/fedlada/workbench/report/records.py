@@ -63,8 +63,11 @@ class FoundRun:
     listed: ListedRun | None = None
 
 
-def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
-    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence."""
+def read_runs(folders: Iterable[Path], left_out: Callable[[str], None] | None = None) -> list[RunRecord]:
+    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence.
+
+    `left_out` is told of each run that cannot be read where others can; without it the first such run is refused.
+    """
     found: list[FoundRun] = []
     for folder in folders:
         if not folder.is_dir():
@@ -73,7 +76,17 @@ def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
         if not inside and not read_listings(folder):
             raise ValueError(f"{folder} holds no run: no folder in it has a config.json")
         found += inside
-    return named([read_files(one) for one in _each_once(found)])
+    whole, damaged = [], []
+    for run in _each_once(found):
+        try:
+            whole.append(read_files(run))
+        except ValueError as error:
+            damaged.append(error)
+    for why in damaged:
+        if left_out is None or not whole:
+            raise why
+        left_out(str(why))
+    return named(whole)
 
 
 def find_runs(folder: Path) -> list[FoundRun]:
