@@ -84,7 +84,7 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(tuple(tables), tuple(charts))
 
 
-TARGET = Target(
+SERVER_OPTIMIZERS = Target(
     name="FEDOPT",
     title="Server optimizers (Reddi et al. 2021)",
     papers=PAPERS,

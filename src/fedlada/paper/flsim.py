@@ -112,7 +112,7 @@ def _seconds(outcome: Outcome) -> float | None:
     return statistics.median(row["seconds"] for row in rows) if rows else None
 
 
-TARGET = Target(
+FLSIM = Target(
     name="FLSIM",
     title="The authors' simulator",
     papers=(PAPER,),

@@ -11,16 +11,10 @@ from fedlada.paper.target import Results, Shown, Target
 from fedlada.paper.theory import study
 from fedlada.plots.chart import Chart
 from fedlada.runs.files import write_json
-from fedlada.workbench.campaign.request import Request
 from fedlada.workbench.report.table import Table
 
 
-def requests(setting: Setting) -> list[Request]:
-    """None: its small problems are no runs of a data set."""
-    return []
-
-
-def show(setting: Setting, results: Results) -> Shown:
+def _show(setting: Setting, results: Results) -> Shown:
     """The study's tables and charts; computed once for a scale, its seeds and a version of the library."""
     path = None if setting.folder is None else setting.folder / f"study-{_digest(setting)}.json"
     known = None if path is None else _read(path)
@@ -52,11 +46,10 @@ def _read(path: Path) -> Shown | None:
         return None
 
 
-TARGET = Target(
+THEORY = Target(
     name="theory",
     title="Theory in practice",
-    requests=requests,
-    show=show,
+    show=_show,
     smoke_seeds=2,
     quick_seeds=8,
     full_seeds=8,

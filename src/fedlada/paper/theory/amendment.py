@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlada import recipes
 from fedlada.methods.method import FederatedMethod
 from fedlada.paper.theory.fits import interval, slope_over_seeds
-from fedlada.paper.theory.horizon import auxiliary
+from fedlada.paper.theory.horizon import gradient_norms
 from fedlada.paper.theory.problem import Problem, make_problem
 from fedlada.paper.theory.trajectory import rounds
 from fedlada.plots.chart import Chart, Series
@@ -65,22 +65,11 @@ def _gradients(
     quarter = num_rounds - max(num_rounds // 4, 1)
     whole = torch.zeros(len(rates), len(seeds), dtype=torch.float64)
     late = torch.zeros_like(whole)
-    last = problem.start
-    walk = rounds(
-        problem,
-        method,
-        seeds=seeds,
-        cohort_size=COHORT_SIZE,
-        num_steps=NUM_STEPS,
-        num_rounds=num_rounds,
-        rates=rates,
-    )
-    for number, visit in enumerate(walk):
-        now = visit.before.params
-        whole += problem.gradient(auxiliary(now, last, alpha)).square().sum(-1)
+    sizes = {"cohort_size": COHORT_SIZE, "num_steps": NUM_STEPS, "num_rounds": num_rounds}
+    for number, (norm, now) in enumerate(gradient_norms(problem, method, alpha, seeds, rates=rates, **sizes)):
+        whole += norm
         if number >= quarter:
             late += problem.gradient(now).square().sum(-1)
-        last = now
     return whole / num_rounds, late / (num_rounds - quarter)
 
 
