@@ -328,7 +328,7 @@ def test_a_stored_run_names_every_hyper_parameter(monkeypatch):
     def power(experiment):
         return next(part.power for part in experiment.build_method().local if isinstance(part, AMSGrad))
 
-    monkeypatch.setitem(TUNED, ("digits", "fedlada"), {"lr": 0.01, "hyper": {"power": 0.125}})
+    monkeypatch.setitem(TUNED, ("digits", "fedlada"), (0.01, {"power": 0.125}))
     said, plain = Experiment(method="fedlada", hyper={"power": 0.5}), Experiment(method="fedlada")
     assert (power(said), power(plain), power(Experiment.from_json({"method": "fedlada"}))) == (0.5, 0.125, 0.125)
     for one in (said, plain):
