@@ -153,6 +153,7 @@ def simulate(
         weights=weights,
         unreliable=unreliable or Unreliable(),
     )
+    is_alone = processes.num_processes() == 1
     runner = choose_engine(
         engine,
         network,
@@ -164,9 +165,9 @@ def simulate(
         precision=precision,
         num_steps=rounds * plan.largest_num_steps,
         short_batches=plan.has_short_batches,
-        cohort_size=_usual_share(plan.cohorts),
+        cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) and is_alone else None,
     )
-    if processes.num_processes() > 1:
+    if not is_alone:
         from fedlada.engines.distributed import DistributedEngine
 
         processes.join(place)
@@ -193,17 +194,12 @@ def simulate(
 
         observers.append(live_or_plain(runner.method.name))
     folder = _folder(out, checkpoint_every)
-    if processes.num_processes() > 1:
+    if not is_alone:
         # The first process speaks, writes and decides for all.
         told, folder = (observers, folder) if processes.is_first() else ([], None)
         observers = [SharedState(), *told, SharedStop()]
     simulation.run(rounds, observers, folder=folder)
     return simulation.result()
-
-
-def _usual_share(cohorts: Cohorts) -> int | None:
-    """How many clients this process usually has in a round, where that is known."""
-    return cohorts.size if isinstance(cohorts, FixedSize) and processes.num_processes() == 1 else None
 
 
 def _folder(out: str | Path | RunFolder | None, checkpoint_every: int) -> RunFolder | None:

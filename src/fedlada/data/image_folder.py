@@ -188,7 +188,7 @@ def _decode(
 
 
 def _fingerprint(folder: Path, shape: object, *listings: Listing) -> str:
-    """What a cache depends on: each file's name below the folder, size and time, its class, and the shape."""
+    """A digest of all that a cache depends on: each file's name, size, time and class, and the shape."""
     digest = hashlib.sha256(repr(shape).encode())
     # os.path.relpath would take longer than all the rest. The folder "." is no part of the files' names.
     cut = len(str(folder / "x")) - 1

@@ -1,4 +1,4 @@
-"""What each round will be: who works, on which batches, at which rate; all of it drawn from the seed alone."""
+"""The plan of each round: who works, on which batches, at which rate; all of it drawn from the seed alone."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def assign(
 
 
 class Rounds(Protocol):
-    """What a simulation asks of its plan."""
+    """The plan that a simulation asks for its rounds."""
 
     @property
     def seed(self) -> int:
-        """What fixes everything that is random."""
+        """Fixes everything that is random."""
 
     @property
     def is_fixed(self) -> bool:

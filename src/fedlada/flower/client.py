@@ -1,4 +1,4 @@
-"""What runs on a node: the same training code as a simulation's, behind Flower's `ClientApp`."""
+"""A node's app: the same training code as a simulation's, behind Flower's `ClientApp`."""
 
 from __future__ import annotations
 

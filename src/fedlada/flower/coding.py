@@ -24,7 +24,7 @@ State = TypeVar("State", Broadcast, Upload)
 
 @dataclass(frozen=True)
 class Packed(Generic[State]):
-    """What is sent, what each of its vectors weighs, and what the receiver has then."""
+    """A message, the size of each of its vectors, and the state that the receiver has then."""
 
     record: ArrayRecord
     sizes: dict[str, int]

@@ -40,7 +40,7 @@ LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every task of a run has in common."""
+    """Settings that every task of a run has in common."""
 
     run: str
     attempt: str
@@ -215,7 +215,7 @@ class GridEngine(Engine):
         self.ledger.add(client, f"{direction}/{ENVELOPE}", whole - sum(sizes.values()))
 
     def task(self, client: int) -> wire.Task:
-        """What a client is asked in this round."""
+        """A client's task in this round."""
         work, round = self.settings.work, self.plan.round
         memory = self.versions.of(client, round - 1) if self.remembers else None
         nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]

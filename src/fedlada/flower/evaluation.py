@@ -101,7 +101,7 @@ class FlowerEvaluation(Observer):
 
 
 def as_flower_result(done: Result) -> FlowerResult:
-    """What a run gave, in Flower's form: the model's `state_dict`, and each round's numbers by where they came from."""
+    """A run's result in Flower's form: the model's `state_dict`, and each round's numbers by where they came from."""
     result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
     places = {
         "test_": result.evaluate_metrics_serverapp,

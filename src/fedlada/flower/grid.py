@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 Fault = Callable[[int, Message, Message], Iterable[Message]]
-"""What arrives, from the client's number, the message and the true reply: nothing, another reply, several."""
+"""The replies that arrive, from the client's number, the message and the true reply: none, another, several."""
 
 APP_RAISED = 2
 """Flower's error code for an app that raised an error."""
@@ -65,7 +65,7 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> Any:
-        """What `set_run` was given."""
+        """The run that `set_run` was given."""
         return self._run
 
     def create_message(

@@ -1,4 +1,4 @@
-"""What an earlier start of a run has left in its folder."""
+"""Facts that an earlier start of a run has left in its folder."""
 
 from __future__ import annotations
 

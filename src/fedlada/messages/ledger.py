@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 ENVELOPE = "(envelope)"
-"""What is around the vectors of a message: its header and checksum."""
+"""The header and checksum around the vectors of a message."""
 
 
 class Ledger:
@@ -53,7 +53,7 @@ class Ledger:
         return {str(client): [down.get(str(client), 0), up.get(str(client), 0)] for client in clients}
 
     def row(self, size: int) -> dict[str, Any]:
-        """What a round's row says, for a model of that size."""
+        """The columns of a round's row, for a model of that size."""
         return {
             "bytes_up": self.total("up"),
             "bytes_down": self.total("down"),

@@ -1,4 +1,4 @@
-"""What SCAFFOLD and FedLADA do to a client's steps, computed on a problem with two clients and two parameters."""
+"""The corrections of SCAFFOLD and FedLADA, computed on a problem with two clients and two parameters."""
 
 from __future__ import annotations
 

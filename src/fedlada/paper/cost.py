@@ -40,7 +40,7 @@ def _per_round(setting: Setting, lines: Results) -> Table:
 
 
 def _a_round(size: float) -> Value:
-    """What travels in a round on average, in units of so many bytes."""
+    """The mean size of a round's messages, in units of so many bytes."""
 
     def count(outcome: Outcome) -> float | None:
         rows = outcome.history

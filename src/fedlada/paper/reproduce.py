@@ -26,7 +26,6 @@ from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.write import announce, write_folder
 from fedlada.workbench.cli.campaign import (
     campaign_flags,
-    print_tables,
     read_data,
     say_and_end,
     still_open,
@@ -34,6 +33,7 @@ from fedlada.workbench.cli.campaign import (
     work_of,
 )
 from fedlada.workbench.cli.flags import NearestChoice, Words
+from fedlada.workbench.cli.output import print_tables
 from fedlada.workbench.report.command import command_line
 from fedlada.workbench.words import as_file_name
 
@@ -263,7 +263,7 @@ def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: 
 
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:
-    """What makes this folder again, on one machine and to its end."""
+    """The command that makes this folder again, on one machine and to its end."""
     named = (
         "scale",
         "preset",

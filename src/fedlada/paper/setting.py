@@ -90,7 +90,7 @@ class Setting:
         return TITLES[self.dataset(paper)]
 
     def accuracies(self, paper: str) -> Accuracies:
-        """What is to be reached on it."""
+        """The accuracies to reach on it."""
         return self.scale.accuracies[self.dataset(paper)]
 
     def milestone(self, target: float, metric: str = "test_accuracy") -> Milestone:

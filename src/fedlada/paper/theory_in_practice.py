@@ -37,7 +37,7 @@ def _digest(setting: Setting) -> str:
 
 
 def _read(path: Path) -> Shown | None:
-    """What is kept; nothing where it cannot be read, for it can be computed again."""
+    """The kept study; nothing where it cannot be read, for it can be computed again."""
     try:
         kept = json.loads(path.read_bytes())
         tables, charts = map(Table.from_json, kept["tables"]), map(Chart.from_json, kept["charts"])

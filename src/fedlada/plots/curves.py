@@ -17,7 +17,7 @@ X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "megabytes": ("megabytes, up + down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
     "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
 }
-"""What a curve can be drawn against: its label, and how much of it a round adds."""
+"""Axes that a curve can be drawn against: the label, and how much a round adds."""
 
 
 def curves(

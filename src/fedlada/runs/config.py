@@ -123,6 +123,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     """
     plan, engine = simulation.plan, simulation.engine
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
+    untrained = untrained_digest(engine.model(simulation.server.params))
     clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
         "method": engine.method.name,
@@ -143,14 +144,9 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
-        **_describe_untrained(simulation),
+        # Frozen parameters and buffers, where there are any: no checkpoint holds them.
+        **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
     }
-
-
-def _describe_untrained(simulation: Simulation) -> dict[str, str]:
-    """Frozen parameters and buffers, where there are any: no checkpoint holds them."""
-    digest = untrained_digest(simulation.engine.model(simulation.server.params))
-    return {} if digest == hashlib.sha256().hexdigest() else {"not_trained": digest}
 
 
 def _describe_loss(loss: Any) -> str:

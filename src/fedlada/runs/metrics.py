@@ -21,7 +21,7 @@ COHORTS = ("clients", "lost", "refused")
 MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds"}
 MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
 LARGEST = 1e300
-"""What is larger is no measurement, and a file can hold whole numbers of any length."""
+"""A larger number is no measurement, and a file can hold whole numbers of any length."""
 
 EVALUATED = ("test_", "validation_", "full_train_")
 """How the names of what is measured in some rounds alone begin."""

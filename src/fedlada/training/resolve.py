@@ -1,4 +1,4 @@
-"""What users may leave out or name, made into objects: device, method, model, rates, messages, clients."""
+"""Arguments that users may leave out or name, made into objects: device, method, model, rates, messages, clients."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fedlada.training.simulation import Observer, Simulation
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """What can be drawn as a curve: numbers, not lists of clients."""
+    """The numbers of a row, which can be drawn as curves; not lists of clients."""
     return {name: value for name, value in row.items() if isinstance(value, (int, float)) and name != "round"}
 
 

@@ -55,7 +55,7 @@ class Job:
 
     @property
     def cost(self) -> float:
-        """What a round costs beside one of another job, roughly: client work in epochs or steps."""
+        """The rough cost of a round beside one of another job: client work in epochs or steps."""
         return float(self.config["cohort_size"] * (self.config["local_steps"] or self.config["local_epochs"]))
 
 
@@ -170,7 +170,7 @@ def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
 
 @dataclass(frozen=True)
 class _Channel:
-    """What a worker knows of its parent: where to send news, when to stop."""
+    """A worker's link to its parent: where to send news, when to stop."""
 
     news: Any
     stop: Any

@@ -111,7 +111,7 @@ def optimum(alphas: Sequence[float], values: Sequence[Tensor]) -> str:
 
 
 def alpha_chart(sweep: AlphaSweep) -> Chart:
-    """What the theorem bounds against alpha, for each rate."""
+    """The theorem's bounded mean against alpha, for each rate."""
     series = []
     for rate, scale in enumerate(RATE_SCALES):
         own = [interval(values[rate].tolist()) for values in sweep.of_auxiliary]

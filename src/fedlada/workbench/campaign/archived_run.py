@@ -41,7 +41,7 @@ NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
 
 @dataclass(frozen=True, eq=False)
 class ArchivedRun:
-    """What is kept of a run."""
+    """A run as it is kept."""
 
     config: Mapping[str, Any]
     """Every field; no `data_dir`, and of the device its kind."""
@@ -55,7 +55,7 @@ class ArchivedRun:
     data: str | None = None
     """The digest of the data, where their name alone does not tell them."""
     made: Mapping[str, str] = field(default_factory=dict)
-    """What is said of where and when."""
+    """Where and when it was made."""
 
     @classmethod
     def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
@@ -143,7 +143,7 @@ class ArchivedRun:
     def from_json(
         cls, values: Mapping[str, Any], usual: Mapping[str, Any], origins: Sequence[Mapping[str, str]]
     ) -> ArchivedRun:
-        """What a version with these defaults has written in a file with these origins of runs."""
+        """The run that a version with these defaults has written in a file with these origins of runs."""
         left = dict(values)
         config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
         diverged, data, origin = left.pop("diverged", None), left.pop("data", None), whole(left.pop("made"))
@@ -172,12 +172,12 @@ class ArchivedRun:
 
 @cache
 def defaults() -> dict[str, Any]:
-    """What an experiment is where nothing is said."""
+    """The fields of an experiment where none is given."""
     return asdict(Experiment())
 
 
 def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
-    """What "auto" was where the run was made, only its name can tell."""
+    """The kind of device; where the run had "auto", only its name can tell."""
     if config.get("device") != "auto":
         return device_kind(str(config.get("device")))
     try:

@@ -1,13 +1,12 @@
-"""What makes two runs the same run: every setting that decides a bit of it, the data and the kind of device."""
+"""The identity of a run: every setting that decides a bit of it, the data and the kind of device."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,9 +38,8 @@ go on as, one that is measured in the new way.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class DataFacts:
-    """What is known of a data set once it has been read."""
+class DataFacts(NamedTuple):
+    """The facts about a data set once it has been read."""
 
     digest: str
     source: Source

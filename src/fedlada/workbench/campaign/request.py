@@ -1,4 +1,4 @@
-"""What somebody needs of a run, and what came of it."""
+"""A run that somebody needs, and its outcome."""
 
 from __future__ import annotations
 

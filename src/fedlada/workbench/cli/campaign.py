@@ -16,8 +16,7 @@ from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.write import state_of
 from fedlada.workbench.cli.bars import Bars
-from fedlada.workbench.cli.output import make_folder, print_table
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.cli.output import make_folder
 
 Command = Callable[..., Any]
 
@@ -96,15 +95,6 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
 def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
     """Sentences about runs that are not done, and what to do about them."""
     return state_of(outcomes, is_shard=work.shard.of > 1, only_shown=work.only_show)
-
-
-def print_tables(tables: Sequence[Table]) -> None:
-    """Tables and the sentences below them, on standard output."""
-    for table in tables:
-        print_table(table.columns, table.rows, title=table.title)
-        for note in table.notes:
-            print(note)
-        print()
 
 
 def say_and_end(outcomes: Sequence[Outcome], sentences: Sequence[str]) -> None:

@@ -141,7 +141,7 @@ def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str
 
 
 def value_type(name: str) -> click.ParamType[Any]:
-    """What turns the text of a flag's value into the value: any field of an experiment, any hyper-parameter."""
+    """The type of a flag's value: any field of an experiment, any hyper-parameter."""
     found = {one.name: one for one in _flag_fields()}
     if name in found:
         option = _field_option(found[name])

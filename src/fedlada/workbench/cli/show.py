@@ -34,7 +34,7 @@ DIVISION = (
     "size_spread",
     "seed",
 )
-"""What decides which samples a client has."""
+"""Fields that decide which samples a client has."""
 
 
 @click.command()

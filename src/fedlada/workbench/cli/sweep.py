@@ -19,7 +19,6 @@ from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scor
 from fedlada.workbench.campaign.write import announce, write_folder
 from fedlada.workbench.cli.campaign import (
     campaign_flags,
-    print_tables,
     read_data,
     say_and_end,
     still_open,
@@ -35,7 +34,7 @@ from fedlada.workbench.cli.flags import (
     flags_of,
     value_type,
 )
-from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.cli.output import new_folder, print_tables
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.command import command_line, run_command
 from fedlada.workbench.report.landscape import RIVALS, landscape
@@ -180,7 +179,7 @@ def _each_alone(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def _value_of(experiment: Experiment, name: str) -> Any:
-    """What an experiment has there, as one would type it."""
+    """The value of an experiment's field, as one would type it."""
     full = experiment.resolved()
     if full.local_steps is not None and name == "local_epochs":
         return OFF
@@ -251,7 +250,7 @@ def _run_best(best: Scored) -> str:
 
 
 def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
-    """What makes this folder again, on one machine and to its end."""
+    """The command that makes this folder again, on one machine and to its end."""
     left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
     given = [("set", one) for one in grid] + [("seeds", seeds)]
     flags = {**flags, **{name: flags[name] or None for name in ("each_alone", "trust")}}  # they have no --no-...

@@ -1,4 +1,4 @@
-"""What a sweep shows beside its table: the curves of the best, and how the score depends on what was varied."""
+"""The charts of a sweep: the curves of the best, and how the score depends on the varied values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str
 
 
 def line_name(one: Scored, scored: Sequence[Scored], usual: Mapping[str, Any] | None) -> str:
-    """What tells a configuration from the others: all its values would not fit into a legend."""
+    """The values that tell a configuration from the others: all would not fit into a legend."""
     values = one.candidate.values
     if usual is not None:
         return in_words({name: value for name, value in values.items() if value != usual[name]}) or "nothing varied"

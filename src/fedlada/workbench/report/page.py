@@ -45,7 +45,7 @@ def write_page(
 def shared_payload(
     title: str, tables: Sequence[Table], charts: Sequence[Chart], notes: Sequence[str], command: str
 ) -> dict[str, Any]:
-    """What a page shows besides its runs."""
+    """The content of a page besides its runs."""
     return {
         "title": title,
         "tables": [

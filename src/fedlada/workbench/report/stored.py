@@ -38,7 +38,7 @@ def read_charts(folder: Path) -> list[Chart]:
 
 
 def read_notes(folder: Path) -> list[str]:
-    """What was said of the runs listed in a folder, that some came from an archive, and how many are not there."""
+    """Notes on the runs listed in a folder: those kept, that some came from an archive, how many are not there."""
     listings = read_listings(folder)
     said = [note for one in listings for note in one.notes]
     archived = archived_notes(run.folder for run in find_runs(folder))

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.runs.metrics import DamagedMetrics
+from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import render, shared_payload
 from fedlada.workbench.report.payload import rows_per_run, run_payload
-from fedlada.workbench.report.records import FoundRun, RunRecord, StoredFiles, find_runs, named, read_files
+from fedlada.workbench.report.records import RunRecord, StoredFiles, find_runs, named, read_files
 from fedlada.workbench.report.stored import read_charts, read_command, read_notes, read_tables
 
 HOST = "127.0.0.1"
@@ -44,12 +45,12 @@ class LiveReport:
             render(title, {"live": True}, live=True).encode("utf-8", "replace"), "text/html; charset=utf-8"
         )
         self._lock = threading.Lock()
-        self._files: dict[FoundRun, tuple[Any, StoredFiles]] = {}
+        self._files: dict[KnownRun, tuple[Any, StoredFiles]] = {}
         self._made: dict[str, tuple[Any, Answer]] = {}
         self._damaged: list[str] = []
 
     def index(self) -> Answer:
-        """What the page shows besides its runs, and which version of each run there is."""
+        """The content of the page besides its runs, and which version of each run there is."""
         with self._lock:
             notes = [] if self.folder.is_dir() else [f"The folder {self.folder} is no longer there."]
             runs: dict[str, Answer] = {}
@@ -87,7 +88,7 @@ class LiveReport:
         made = {}
         for record, run in zip(named([stored for _, stored in files.values()]), files, strict=True):
             name = hashlib.sha256(str(run.folder).encode("utf-8", "surrogateescape")).hexdigest()[:20]
-            made[name] = self._make(name, (signatures[run], run.listed, record.label, record.group, room), record)
+            made[name] = self._make(name, (signatures[run], run, record.label, record.group, room), record)
         self._made = made
         return {name: answer for name, (_, answer) in made.items()}
 
@@ -133,7 +134,7 @@ def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET  # noqa: N815
 
         def find(self, path: str) -> Answer | None:
-            """What a path names."""
+            """The answer at a path."""
             if path == "/":
                 return report.page
             if path == "/data":
