@@ -18,10 +18,9 @@ from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
 from fedlada.workbench.campaign import identity
 from fedlada.workbench.campaign.curves import outcome_curves
-from fedlada.workbench.campaign.goal import Goal, Milestone
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING, digest, whole_length
 from fedlada.workbench.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
-from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
+from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Goal, Milestone, Outcome, Request
 from fedlada.workbench.campaign.run import Shard
 from fedlada.workbench.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
 from fedlada.workbench.cli.sweep import axes_of, candidates_of, sweep_command

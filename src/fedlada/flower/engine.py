@@ -29,7 +29,7 @@ from fedlada.flower.nodes import Nodes
 from fedlada.flower.versions import Versions
 from fedlada.messages.ledger import ENVELOPE
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Broadcast, Kept, Upload
+from fedlada.methods.state import Broadcast, Kept
 from fedlada.models.flat import FlatModel, model_with
 from fedlada.training.history import History
 
@@ -254,7 +254,12 @@ class GridEngine(Engine):
             if (said := wire.metric(reply, name, int)) != value:
                 raise wire.WrongMessage(f"it says {name} {said}, and {value} was agreed: did its data change?")
         try:
-            upload, sizes = self._upload(wire.vectors_of(reply))
+            record = wire.vectors_of(reply)
+            if self.settings.answer == "delta":
+                upload, sizes = self.coding.unpack(record, self.like_upload, self.plan.round)
+            else:
+                upload = wire.received_upload(record, self.broadcast, self.like_upload, self.settings.answer)
+                sizes = {"up/params": upload.delta.numel() * upload.delta.element_size()}
         except wire.NotFinite:
             self.diverged.add(work.client)
             raise
@@ -263,12 +268,6 @@ class GridEngine(Engine):
             self.diverged.add(work.client)
             raise wire.NotFinite("the norm of its update is infinite")
         return answer, sizes
-
-    def _upload(self, record: ArrayRecord) -> tuple[Upload, dict[str, int]]:
-        if self.settings.answer == "delta":
-            return self.coding.unpack(record, self.like_upload, self.plan.round)
-        upload = wire.received_upload(record, self.broadcast, self.like_upload, self.settings.answer)
-        return upload, {"up/params": upload.delta.numel() * upload.delta.element_size()}
 
     def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """The mean of the answers in the order of the clients, whatever order they came in."""

@@ -26,11 +26,9 @@ class ClientEvaluation(Observer):
         self.num_rounds = 0
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        """Remember which round is the last."""
         self.num_rounds = num_rounds
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Ask the nodes, where this round is to be evaluated."""
         if row["round"] % self.every and row["round"] != self.num_rounds:
             return
         engine = self.engine
@@ -94,7 +92,6 @@ class FlowerEvaluation(Observer):
         self.function = function
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Call it with the model's `state_dict`."""
         model = simulation.engine.model(simulation.server.params)
         measured = self.function(row["round"], ArrayRecord(model.state_dict())) or MetricRecord()
         row.update({f"test_{name}": value for name, value in measured.items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples
-from fedlada.flower.versions import NotesAttempt, new_attempt
+from fedlada.flower.versions import NotesAttempt
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, whole_number
 from fedlada.models.flat import trainable, untrained_digest
@@ -161,8 +162,7 @@ class MethodStrategy(Strategy):
         if out is not None:
             config = self._config(engine, rounds, nodes)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
-            checkpoints = folder.checkpoints
-            engine.checkpoints = checkpoints.rounds
+            engine.checkpoints = folder.checkpoints.rounds
         simulation.run(rounds, observers, folder=folder)
         return simulation.result()
 
@@ -185,8 +185,7 @@ class MethodStrategy(Strategy):
         if timeout is not None:
             self.replies = replace(self.replies, time_limit=timeout)
         callbacks = [] if evaluate_fn is None else [FlowerEvaluation(evaluate_fn)]
-        done = self.run(grid, num_rounds, callbacks=callbacks)
-        return as_flower_result(done)
+        return as_flower_result(self.run(grid, num_rounds, callbacks=callbacks))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -215,11 +214,9 @@ class MethodStrategy(Strategy):
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing, see `configure_evaluate`."""
         return None
 
     def summary(self) -> None:
-        """Say what will be run."""
         log.info("%s over %d clients, %s", self.method.name, self.num_clients, self.replies)
 
     def _running(self) -> GridEngine:
@@ -235,7 +232,7 @@ class MethodStrategy(Strategy):
             self.loss,
             settings=Settings(
                 run=name,
-                attempt=new_attempt(),
+                attempt=uuid.uuid4().hex[:16],
                 seed=self.seed,
                 work=self.work,
                 threads=self.threads,

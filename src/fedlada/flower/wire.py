@@ -153,21 +153,11 @@ class Hello:
 Header = TypeVar("Header", Task, Done, Greeting, Hello)
 
 
-def header_record(header: Task | Done | Greeting | Hello) -> ConfigRecord:
-    """A header as a record."""
-    return ConfigRecord({"format": FORMAT, **{one.name: getattr(header, one.name) for one in fields(header)}})
-
-
-def content_of(message: Message) -> RecordDict:
-    """The content of a reply, or why there is none."""
-    if message.has_error():
-        raise WrongMessage(f"its app raised an error: {in_short(message.error)}")
-    return message.content
-
-
 def read_header(message: Message, kind: type[Header]) -> Header:
     """The header of a message, every field of its type."""
-    record = content_of(message).config_records.get(HEADER)
+    if message.has_error():
+        raise WrongMessage(f"its app raised an error: {in_short(message.error)}")
+    record = message.content.config_records.get(HEADER)
     if record is None:
         raise WrongMessage(f"it has no record {HEADER!r}")
     version = record.get("format")
@@ -206,10 +196,7 @@ def content(
     more: Mapping[str, Any] | None = None,
 ) -> RecordDict:
     """The content of a message; `more` are fields that a wrapper wants to send along."""
-    record = header_record(header)
-    for name, value in (more or {}).items():
-        record[name] = value
-    records: dict[str, Any] = {HEADER: record}
+    records: dict[str, Any] = {HEADER: ConfigRecord({"format": FORMAT, **vars(header), **(more or {})})}
     if vectors is not None:
         records[VECTORS] = vectors
     if metrics is not None:

@@ -85,7 +85,7 @@ def from_bytes(data: bytes, expected: Mapping[str, Expected], about: Mapping[str
     for path, one in sorted(expected.items()):
         parts: dict[str, Tensor] = {}
         for name, (dtype, length) in one.form().items():
-            width = length * torch.empty(0, dtype=dtype).element_size()
+            width = length * dtype.itemsize
             if place + width > end:
                 raise Truncated(f"the message ends in the middle of {path}")
             part = bytearray(data[place : place + width])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fedlada.methods.local import TowardGlobalDirection
 from fedlada.methods.recipes import RECIPES
-from fedlada.paper.main_runs import main_lines, stands_for
 from fedlada.paper.published import COMBINATIONS, COMBINATIONS_BASE
 from fedlada.paper.rules import accuracy_rule
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, main_lines, name_of, stands_for
 from fedlada.paper.target import Lines, Results, Shown, Target, each_once, of_lines, percent, points_above, printed
 from fedlada.training.suggested import is_adaptive
 from fedlada.workbench.campaign.curves import outcome_curves

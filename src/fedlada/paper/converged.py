@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedlada.paper.main_runs import main_lines, stands_for
 from fedlada.paper.published import AT_1500, CONVERGED, DATASETS
 from fedlada.paper.rules import NEVER_RULE, accuracy_rule, rounds_rule
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, main_lines, name_of, stands_for
 from fedlada.paper.target import Lines, Results, Shown, Target, of_lines, percent, printed
 from fedlada.training.history import History
 from fedlada.workbench.campaign.curves import outcome_curves
-from fedlada.workbench.campaign.goal import Milestone, moving_average
 from fedlada.workbench.campaign.over_seeds import Value, over_seeds, rounds_to
-from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.campaign.request import Milestone, Outcome, Request, moving_average
 from fedlada.workbench.report.table import Table
 
 METHODS = tuple(CONVERGED)

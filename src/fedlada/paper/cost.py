@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fedlada.methods.recipes import RECIPES
-from fedlada.paper.main_runs import stands_for
 from fedlada.paper.published import COST_RATIOS, COST_TOTALS, SEVEN, STAGE_TARGETS, VECTORS
 from fedlada.paper.rules import NEVER_RULE, rounds_rule
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, name_of, stands_for
 from fedlada.paper.speed import stage_lines, stage_targets, travelled_to
 from fedlada.paper.target import Results, Shown, Target, each_once, of_lines, printed
 from fedlada.plots.chart import Chart, Series

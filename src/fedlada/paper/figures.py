@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedlada.paper.corrections import corrections
-from fedlada.paper.main_runs import main_group, main_lines, stands_for
 from fedlada.paper.published import DATASETS, SEVEN
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, main_group, main_lines, name_of, stands_for
 from fedlada.paper.target import Lines, Results, Shown, Target, each_once, final_table, of_lines
 from fedlada.paper.variants import by_alpha, by_epochs
 from fedlada.plots.chart import Chart

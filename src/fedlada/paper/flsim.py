@@ -6,10 +6,9 @@ import statistics
 from typing import Any
 
 from fedlada.paper.choices import values_of
-from fedlada.paper.main_runs import stands_for
 from fedlada.paper.published import SIMULATOR, SIMULATOR_SECONDS
 from fedlada.paper.rules import seeds_rule
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, name_of, stands_for
 from fedlada.paper.target import Results, Shown, Target, percent, printed
 from fedlada.training.suggested import PUBLISHED, SGD_BASED
 from fedlada.workbench.campaign.curves import outcome_curves

@@ -217,38 +217,15 @@ def _write_all(
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
         notes = [*still_open(own, work), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)
-        _write(place, _title([name]), shown[name], own, notes, command)
+        write_folder(place, _title([name]), **vars(shown[name]), outcomes=own, notes=notes, command=command)
     if several:
         together = Shown(
             tuple(table for one in shown.values() for table in one.tables),
             tuple(chart for one in shown.values() for chart in one.charts),
         )
-        _write(folder, _title(targets), together, outcomes, list(all_notes), command, pictures=False)
+        title, notes = _title(targets), list(all_notes)
+        write_folder(folder, title, **vars(together), outcomes=outcomes, notes=notes, command=command, pictures=False)
     return shown
-
-
-def _write(
-    folder: Path,
-    title: str,
-    shown: Shown,
-    outcomes: list[Outcome],
-    notes: list[str],
-    command: str,
-    *,
-    pictures: bool = True,
-) -> None:
-    problem = write_folder(
-        folder,
-        title,
-        tables=shown.tables,
-        charts=shown.charts,
-        outcomes=outcomes,
-        notes=notes,
-        command=command,
-        pictures=pictures,
-    )
-    if problem:
-        print(f"fedlada: {problem}", file=sys.stderr)
 
 
 def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any], work: Work) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from fedlada.paper.main_runs import main_lines, stands_for
 from fedlada.paper.published import DATASETS, SEVEN, SPEED_TEST, SPEED_TRAIN, STAGE_TARGETS, STAGES
 from fedlada.paper.rules import NEVER_RULE, RATIO_RULE, rounds_rule
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, main_lines, name_of, stands_for
 from fedlada.paper.target import Lines, Results, Shown, Target, each_once, of_lines, printed, ratios
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.over_seeds import OverSeeds, Value, over_seeds, rounds_to

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fedlada.paper.main_runs import main_group, stands_for
 from fedlada.paper.published import AMENDED_WEIGHT, LOCAL_INTERVAL, SCALED_SCAFFOLD
 from fedlada.paper.rules import accuracy_rule, best_and_last_rule
-from fedlada.paper.setting import Setting
+from fedlada.paper.setting import Setting, main_group, stands_for
 from fedlada.paper.target import Results, Shown, Target, each_once, of_lines, percent, printed
 from fedlada.plots.chart import Chart, Series
 from fedlada.workbench.campaign.curves import outcome_curves

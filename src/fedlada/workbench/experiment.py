@@ -31,6 +31,7 @@ from fedlada.models.factory import check_model_name, model_factory
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
+from fedlada.training.trackers import TensorBoard
 from fedlada.workbench.presets import PLAIN, preset
 
 if TYPE_CHECKING:
@@ -250,6 +251,7 @@ class Experiment(EvaluationOptions):
         full = self.resolved()
         source = source or full.load_data()
         assert full.batch_size is not None
+        trackers = [TensorBoard(Path(out) / "events")] if self.tensorboard and out is not None else []
         return simulate(
             full.build_model(source),
             source.train,
@@ -268,7 +270,7 @@ class Experiment(EvaluationOptions):
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             **{one.name: getattr(full, one.name) for one in fields(EvaluationOptions)},
             stop_at_accuracy=full.target if full.stop_at_target else None,
-            callbacks=[*callbacks, *self._trackers(out)],
+            callbacks=[*callbacks, *trackers],
             out=None if out is None else self.folder(out),
             engine=full.engine,
             precision=full.precision,
@@ -292,13 +294,6 @@ class Experiment(EvaluationOptions):
             keep=self.keep,
             upgrade=lambda stored: json.loads(json.dumps(Experiment.from_json(stored).to_json())),
         )
-
-    def _trackers(self, out: str | Path | None) -> list[Callback]:
-        if not self.tensorboard or out is None:
-            return []
-        from fedlada.training.trackers import TensorBoard
-
-        return [TensorBoard(Path(out) / "events")]
 
     def to_json(self) -> dict[str, Any]:
         """Everything needed to run it again, as plain values."""

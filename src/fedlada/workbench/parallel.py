@@ -27,7 +27,7 @@ from fedlada.runs.folder import discard_states
 from fedlada.training.history import Row
 from fedlada.training.observers import describe
 from fedlada.training.simulation import Observer, Simulation, TrainingDiverged
-from fedlada.workbench.campaign.goal import Goal
+from fedlada.workbench.campaign.request import Goal
 from fedlada.workbench.ending import SIGNALS, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.progress import Course, Display, display_for

@@ -11,9 +11,8 @@ from typing import Any
 from fedlada.methods.validation import one_of
 from fedlada.runs.metrics import is_evaluated
 from fedlada.training.history import History
-from fedlada.workbench.campaign.goal import Goal
 from fedlada.workbench.campaign.over_seeds import OverSeeds, over_seeds
-from fedlada.workbench.campaign.request import DONE, Outcome, Request
+from fedlada.workbench.campaign.request import DONE, Goal, Outcome, Request
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.words import in_words
 

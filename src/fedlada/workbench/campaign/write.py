@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ def write_folder(
     notes: Sequence[str],
     command: str,
     pictures: bool = True,
-) -> str:
-    """Write everything; returns why there are no pictures, or nothing."""
+) -> None:
+    """Write everything; why there are no pictures is said on standard error."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
     markdown = f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables)
@@ -61,8 +62,7 @@ def write_folder(
             if named and int(named[1]) > len(charts):
                 old.unlink()
     except ModuleNotFoundError as error:
-        return f"no pictures: {error}"
-    return ""
+        print(f"fedlada: no pictures: {error}", file=sys.stderr)
 
 
 def announce(folder: Path, title: str, outcomes: Sequence[Outcome]) -> None:

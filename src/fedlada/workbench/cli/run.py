@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -103,7 +101,8 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
         print(_headline(experiment, folder), file=sys.stderr)
         callbacks += [EngineLine(), live_or_plain(experiment.method)]
     try:
-        with graceful_interrupt() as interrupt:
+        interrupt = Interrupt()
+        with when_asked_to_end(interrupt.handle):
             result = experiment.run([*callbacks, interrupt], source, out=folder)
     finally:
         processes.leave()
@@ -130,7 +129,7 @@ class EngineLine(Observer):
 
 
 class Interrupt(Observer):
-    """The first Ctrl-C ends the run after its round, saved; the second ends it at once."""
+    """The first Ctrl-C, polite kill or closed terminal ends the run after its round, saved; the second at once."""
 
     def __init__(self) -> None:
         self.pressed = False
@@ -147,14 +146,6 @@ class Interrupt(Observer):
         """Stop if asked to."""
         if self.pressed:
             simulation.pause("stopped from the keyboard")
-
-
-@contextmanager
-def graceful_interrupt() -> Iterator[Interrupt]:
-    """Turns Ctrl-C (and a polite kill, and a closed terminal) into a stop after the round."""
-    interrupt = Interrupt()
-    with when_asked_to_end(interrupt.handle):
-        yield interrupt
 
 
 def _headline(experiment: Experiment, folder: Path) -> str:

@@ -13,6 +13,7 @@ import click
 
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.validation import count
+from fedlada.runs.folder import discard_states
 from fedlada.workbench.campaign.run import Budget, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
@@ -113,7 +114,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     outcomes = [outcome for one in scored for outcome in one.outcomes]
     if work.discard and all(outcome.is_settled for outcome in outcomes):  # else the rungs to come need them
         for outcome in outcomes:
-            store.discard_states(outcome.request)
+            discard_states(outcome.folder)
     _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags)
 
 
@@ -153,7 +154,11 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
             "--sample draws from combinations, and with --each-alone there are none: leave one of them out"
         )
     found: dict[str, Candidate] = {}
-    for values in _each_alone(axes) if alone else _every_combination(axes):
+    if alone:  # nothing but what the other flags say, then every value by itself
+        grid = [{}, *({name: value} for name, values in axes.items() for value in values)]
+    else:
+        grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    for values in grid:
         method = values.get("method", usual)
         beside = {name: value for name, value in given.items() if RIVALS.get(name) not in values}
         own = flags_of(method, methods, {**beside, **values, "method": method})
@@ -167,15 +172,6 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
     # In the order of the grid, whatever the draw, so that a table reads well before it is sorted.
     drawn = permutation(bits(0, "sweep"), len(everything))[: flags["sample"]]
     return [everything[number] for number in sorted(drawn.tolist())]
-
-
-def _every_combination(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def _each_alone(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Nothing but what the other flags say, then every value by itself."""
-    return [{}, *({name: value} for name, values in axes.items() for value in values)]
 
 
 def _value_of(experiment: Experiment, name: str) -> Any:
@@ -200,14 +196,13 @@ def _report(
     work = work_of(flags, Budget(None))
     table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
-    winner = "" if best is None else _run_best(best)
+    winner = ""
+    if best is not None:  # trained on all the training data, and the test set is looked at
+        config = {**best.candidate.experiments[0].to_json(), "validation": 0.0}
+        winner = run_command(config, best.outcomes[0].folder)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
     charts = landscape(scored, selection, first.values if flags["each_alone"] else None)
-    problem = write_folder(
-        folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
-    )
-    if problem:
-        print(f"fedlada: {problem}", file=sys.stderr)
+    write_folder(folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command)
     if flags["as_json"]:
         result = None if best is None else {"values": dict(best.candidate.values), "score": best.score.mean}
         print(json.dumps({"folder": str(folder), "best": result, "command": winner, "table": table.to_json()}))
@@ -240,13 +235,6 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
     way = f"the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}"
     note = f"Sorted by {way}; the test set {test}."
     return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
-
-
-def _run_best(best: Scored) -> str:
-    """The command that trains the winner on all the training data and looks at the test set."""
-    experiment = best.candidate.experiments[0]
-    config = {**experiment.to_json(), "validation": 0.0}
-    return run_command(config, best.outcomes[0].folder)
 
 
 def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:

@@ -15,7 +15,7 @@ from fedlada.runs.metrics import DamagedMetrics
 from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import render, shared_payload
 from fedlada.workbench.report.payload import rows_per_run, run_payload
-from fedlada.workbench.report.records import RunRecord, StoredFiles, find_runs, named, read_files
+from fedlada.workbench.report.records import StoredFiles, find_runs, named, read_files
 from fedlada.workbench.report.stored import read_charts, read_command, read_notes, read_tables
 
 HOST = "127.0.0.1"
@@ -33,6 +33,9 @@ class Answer:
     def version(self) -> str:
         """Changes with the content."""
         return hashlib.sha256(self.content).hexdigest()[:20]
+
+
+NOTHING = Answer(b"")
 
 
 class LiveReport:
@@ -88,15 +91,12 @@ class LiveReport:
         made = {}
         for record, run in zip(named([stored for _, stored in files.values()]), files, strict=True):
             name = hashlib.sha256(str(run.folder).encode("utf-8", "surrogateescape")).hexdigest()[:20]
-            made[name] = self._make(name, (signatures[run], run, record.label, record.group, room), record)
+            key = (signatures[run], run, record.label, record.group, room)
+            made[name] = self._made.get(name, (None, NOTHING))
+            if made[name][0] != key:
+                made[name] = key, _json(run_payload(record, room))
         self._made = made
         return {name: answer for name, (_, answer) in made.items()}
-
-    def _make(self, name: str, key: Any, record: RunRecord) -> tuple[Any, Answer]:
-        known = self._made.get(name)
-        if known is not None and known[0] == key:
-            return known
-        return key, _json(run_payload(record, key[-1]))
 
 
 def serve(report: LiveReport, port: int) -> ThreadingHTTPServer:
