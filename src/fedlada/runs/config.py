@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import nn
 from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.models.flat import untrained_digest
+from fedlada.runs.files import read_object
 from fedlada.runs.parts import describe_part, describe_value, words_of
 from fedlada.training.simulation import Simulation
 
@@ -73,15 +73,8 @@ def refuse_other_than_experiment(folder: Path) -> None:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """A run's `config.json`."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{folder} is not a run's folder: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{folder / 'config.json'} is not a JSON object")
-    return config
+    path = folder / "config.json"
+    return read_object(path, str(path), f"{folder} is not a run's folder: it has no config.json")
 
 
 def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
 from fedlada.models.factory import check_model_name, model_factory
+from fedlada.runs.files import read_object
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
@@ -320,14 +321,7 @@ class Experiment(EvaluationOptions):
     @classmethod
     def read(cls, path: Path) -> Experiment:
         """The run stored in a `config.json`."""
-        try:
-            values = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise ValueError(f"there is no configuration {path}") from None
-        except (OSError, ValueError) as error:
-            raise ValueError(f"the configuration {path} cannot be read: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"the configuration {path} is not a JSON object")
+        values = read_object(path, f"the configuration {path}", f"there is no configuration {path}")
         try:
             return cls.from_json(values)
         except ValueError as error:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -88,7 +89,8 @@ def run_jobs(
 
 
 def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, way: str) -> list[str]:
-    channel = _Channel(_Direct(display), threading.Event(), deadline)
+    at_once = SimpleNamespace(put=lambda news: display.update(*news))
+    channel = _Channel(at_once, threading.Event(), deadline)
 
     def interrupt(*_: object) -> None:
         if channel.stop.is_set():
@@ -179,16 +181,6 @@ class _Channel:
     def is_late(self, seconds: float = 0.0) -> bool:
         """Whether the time would be over after so many more seconds."""
         return self.deadline is not None and time.time() + seconds >= self.deadline
-
-
-@dataclass(frozen=True)
-class _Direct:
-    """News of a run in this process: shown at once."""
-
-    display: Display
-
-    def put(self, news: tuple[int, int, str, bool]) -> None:
-        self.display.update(*news)
 
 
 _channel: _Channel | None = None

@@ -115,8 +115,7 @@ def alpha_chart(sweep: AlphaSweep) -> Chart:
     series = []
     for rate, scale in enumerate(RATE_SCALES):
         own = [interval(values[rate].tolist()) for values in sweep.of_auxiliary]
-        low, high = tuple(one.low for one in own), tuple(one.high for one in own)
-        y = tuple(one.mean for one in own)
+        y, low, high = zip(*((one.mean, one.low, one.high) for one in own), strict=True)
         series.append(Series(f"{scale:g} x the theorem's eta_l", sweep.alphas, y, low, high))
     title, y_label = "The amended weight has a best value", "mean of ||grad F(z^t)||^2"
     return Chart(title, "alpha", y_label, tuple(series), log_x=True, note="Bands: 95 % t-intervals over seeds.")
@@ -142,15 +141,8 @@ def measure_consistency(
     def spread(method: FederatedMethod, num_steps: int) -> tuple[float, ...]:
         progress(f"consistency: {method.name}, K = {num_steps}")
         total = torch.zeros(len(seeds), dtype=torch.float64)
-        for visit in rounds(
-            problem,
-            method,
-            seeds=seeds,
-            cohort_size=COHORT_SIZE,
-            num_steps=num_steps,
-            num_rounds=num_rounds,
-            rates=[CONSISTENCY_RATE],
-        ):
+        sizes = {"cohort_size": COHORT_SIZE, "num_steps": num_steps, "num_rounds": num_rounds}
+        for visit in rounds(problem, method, seeds=seeds, rates=[CONSISTENCY_RATE], **sizes):
             total += (visit.ends - visit.after.params.unsqueeze(2)).square().sum(-1).mean(-1)[0]
         return tuple((total / num_rounds).tolist())
 

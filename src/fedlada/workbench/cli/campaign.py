@@ -15,8 +15,8 @@ from fedlada.workbench.campaign.request import UNFINISHED, Outcome, Request
 from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.write import state_of
-from fedlada.workbench.cli.bars import Bars
 from fedlada.workbench.cli.output import make_folder
+from fedlada.workbench.progress import Chores
 
 Command = Callable[..., Any]
 
@@ -62,7 +62,7 @@ def work_of(flags: dict[str, Any], budget: Budget) -> Work:
 def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
     """Look at the data before anything is written: what is missing is one sentence, images are decoded once."""
     seen = set()
-    with Bars(quiet=quiet) as bars:
+    with Chores(quiet=quiet) as bars:
         for request in requests:
             experiment = request.experiment
             device_kind(experiment.device)

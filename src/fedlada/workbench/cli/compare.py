@@ -17,11 +17,11 @@ from fedlada.runs.config import read_config, refuse_another, refuse_other_than_e
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
-from fedlada.workbench.cli.bars import Bars
 from fedlada.workbench.cli.flags import Words, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
+from fedlada.workbench.progress import Chores
 from fedlada.workbench.report.command import command_line
 from fedlada.workbench.report.comparison import Comparison
 from fedlada.workbench.report.listing import KnownRun
@@ -85,7 +85,7 @@ def compare(
         raise ValueError("a comparison is on the test set, which --validation leaves out: take `fedlada sweep`")
     target = DEFAULT_TARGET if first.target is None else first.target
     resolve_device(first.device)
-    with Bars(quiet=quiet or as_json) as bars:
+    with Chores(quiet=quiet or as_json) as bars:
         # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
         first.build_cohorts(first.load_data(bars))
     places = {(rival, seed): folder / f"{as_file_name(rival)}-seed{seed}" for rival, seed in experiments}

@@ -21,12 +21,12 @@ from fedlada.training.observers import Callback
 from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.workbench.cli.bars import Bars
 from fedlada.workbench.cli.flags import build_experiment, experiment_flags, model_flag, trust_flag
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.ending import when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.load import stored_experiment
+from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import in_words
 
 quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
@@ -93,7 +93,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     resolve_device(experiment.device)
     speaks = processes.is_first()
     quiet = quiet or not speaks
-    with Bars(quiet=quiet or as_json) as bars:
+    with Chores(quiet=quiet or as_json) as bars:
         source = experiment.load_data(bars)
     experiment.build_cohorts(source)  # what does not fit the data is one sentence, and nothing stands before it
     callbacks: list[Callback] = []

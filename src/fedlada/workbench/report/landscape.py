@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fedlada.plots.chart import Chart, Series
+from fedlada.plots.curves import is_number
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.sweep import Scored, Selection
 from fedlada.workbench.words import in_words, shown
@@ -60,7 +61,7 @@ def _alone(name: str, scored: Sequence[Scored], usual: Mapping[str, Any], select
 
 def _number(scored: Scored, name: str) -> float | None:
     value = scored.candidate.values.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None
 
 
 def _along(name: str, scored: Sequence[Scored], selection: Selection) -> Chart:

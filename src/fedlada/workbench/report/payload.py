@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlada.runs.metrics import EVALUATED, LARGEST
+from fedlada.plots.curves import is_number
+from fedlada.runs.metrics import EVALUATED
 from fedlada.training.history import Row
 from fedlada.workbench.report.records import RunRecord, flattened
 
@@ -155,9 +156,7 @@ def _whole_numbers(values: Any) -> list[int]:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST or value != value:
-        return None
-    return float(value)
+    return float(value) if is_number(value) else None
 
 
 def _rounded(value: float | None) -> float | int | None:
