@@ -13,7 +13,6 @@ from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.stacked.precision import PRECISIONS
-from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
@@ -33,6 +32,7 @@ from fedlada.training.resolve import (
     resolve_method,
     resolve_model,
     resolve_schedule,
+    resolve_work,
 )
 from fedlada.training.shared import SharedState, SharedStop
 from fedlada.training.simulation import Simulation
@@ -131,8 +131,7 @@ def simulate(
     """
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
-    if local_epochs is not None and local_steps is not None:
-        raise ValueError("give local_epochs or local_steps, not both")
+    work = resolve_work(batch_size, local_epochs, local_steps)
     if stop_at_accuracy is not None:
         probability("stop_at_accuracy", stop_at_accuracy)
         if test is None:
@@ -147,7 +146,7 @@ def simulate(
     plan = Plan(
         clients=resolve_clients(partition, train_samples, seed),
         cohorts=resolve_cohorts(cohorts, cohort_size),
-        work=LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps),
+        work=work,
         schedule=resolve_schedule(lr, lr_decay, method),
         seed=seed,
         weights=weights,

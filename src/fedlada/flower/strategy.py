@@ -20,7 +20,6 @@ from flwr.serverapp.strategy import Strategy
 from fedlada.data.samples import as_samples
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.threads import check_threads
-from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize
 from fedlada.federation.schedules import Schedule
 from fedlada.flower import wire
@@ -47,6 +46,7 @@ from fedlada.training.resolve import (
     resolve_method,
     resolve_model,
     resolve_schedule,
+    resolve_work,
 )
 from fedlada.training.simulation import Simulation
 
@@ -90,8 +90,7 @@ class MethodStrategy(Strategy):
         threads: int = 1,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if local_epochs is not None and local_steps is not None:
-            raise ValueError("give local_epochs or local_steps, not both")
+        self.work = resolve_work(batch_size, local_epochs, local_steps)
         if eval_clients_every is not None:
             count("eval_clients_every", eval_clients_every)
         count("num_clients", num_clients)
@@ -101,9 +100,6 @@ class MethodStrategy(Strategy):
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
-        self.work = LocalWork(
-            batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps
-        )
         self.schedule = resolve_schedule(lr, lr_decay, method)
         self.weights = weights
         self.replies = replies or Replies()

@@ -254,6 +254,5 @@ def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str
         "smooth",
         "cache",
     )
-    given = [(name, flags[name]) for name in named if flags[name] is not None]
-    flags_alone = command_line("reproduce", [*given, *([("out", out)] if out else [])])
+    flags_alone = command_line("reproduce", [*((name, flags[name]) for name in named), ("out", out)])
     return flags_alone.replace("reproduce", f"reproduce {','.join(targets)}", 1)

@@ -62,11 +62,10 @@ class RunFolder(Observer):
         self.path = Path(path)
         self.config = config
         self.checkpoint_every = checkpoint_every
-        self.checkpoint_seconds = None if checkpoint_minutes is None else 60 * checkpoint_minutes
+        self.checkpoint_seconds = math.inf if checkpoint_minutes is None else 60 * checkpoint_minutes
         self.upgrade = upgrade
         self.warn = warn
         self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
-        self.resumed_at = 0
         self._best_accuracy = -math.inf
         self._new_best: tuple[Tensor, Row] | None = None
         self._lock = FileLock(self.path / ".lock")
@@ -95,10 +94,8 @@ class RunFolder(Observer):
         if accuracy is not None and accuracy > self._best_accuracy:
             self._best_accuracy = accuracy
             self._new_best = (simulation.server.params, row)
-        due = simulation.round % self.checkpoint_every == 0
-        if self.checkpoint_seconds is not None:
-            due = due or time.monotonic() - self._saved_at >= self.checkpoint_seconds
-        if due:
+        is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
+        if is_late or simulation.round % self.checkpoint_every == 0:
             self.save(simulation)
 
     def on_end(self, simulation: Simulation) -> None:
@@ -183,7 +180,6 @@ class RunFolder(Observer):
             simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
             simulation.history = History(rows[:round])
             break
-        self.resumed_at = simulation.round
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:

@@ -120,8 +120,8 @@ class Experiment(EvaluationOptions):
         full = self.resolved()
         assert full.cohort_size is not None
         count("cohort_size", full.cohort_size)
-        if full.num_clients is not None and full.cohort_size > full.num_clients:
-            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {full.num_clients} clients")
+        if full.num_clients is not None:
+            FixedSize(full.cohort_size).check(full.num_clients)
         if full.partition == "natural" and self.num_clients is not None:
             raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
         if self.target is not None:
@@ -218,8 +218,7 @@ class Experiment(EvaluationOptions):
         partition = full.build_partition(source)
         num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
         assert num_clients is not None
-        if full.cohort_size > num_clients:
-            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {num_clients} clients")
+        FixedSize(full.cohort_size).check(num_clients)
         return FixedSize(full.cohort_size) if self.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
 
     def load_data(self, progress: Progress | None = None) -> Source:

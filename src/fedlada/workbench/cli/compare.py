@@ -108,7 +108,8 @@ def compare(
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
     failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
     comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
-    command = _command(methods, seeds, {"messages": messages, **flags})
+    asked = {"methods": methods, "seeds": seeds, "messages": messages, **flags}
+    command = command_line("compare", asked.items())
     _write(folder, comparison, first, command)
     begun = {key: place for key, place in places.items() if (place / "config.json").exists()}
     runs = named([read_files(KnownRun(place, key[0], first.rounds)) for key, place in begun.items()])
@@ -158,13 +159,6 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
     except ModuleNotFoundError as error:
         print(f"fedlada: no picture: {error}", file=sys.stderr)
-
-
-def _command(methods: list[str], seeds: list[int], flags: dict[str, Any]) -> str:
-    """The comparison as one would type it again."""
-    flags = {**flags, "trust": flags["trust"] or None}  # it has no --no-...
-    given = {name: value for name, value in flags.items() if value is not None}
-    return command_line("compare", {"methods": methods, "seeds": seeds, **given}.items())
 
 
 def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:

@@ -183,10 +183,9 @@ def _value_of(experiment: Experiment, name: str) -> Any:
     return OFF if value is None else value
 
 
-NOT_OF_EXPERIMENTS = {
-    *("select", "by", "halving", "jobs", "budget", "shard", "merge", "cache", "discard_checkpoints", "quiet"),
-    *("only_show", "as_json", "each_alone", "sample"),
-}
+HOW = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
+"""Flags that say how the runs are carried out and shown, not which."""
+NOT_OF_EXPERIMENTS = {*HOW, "select", "by", "halving", "cache", "each_alone", "sample"}
 
 
 def _report(
@@ -239,8 +238,5 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
 
 def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
     """The command that makes this folder again, on one machine and to its end."""
-    left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
-    given = [("set", one) for one in grid] + [("seeds", seeds)]
-    flags = {**flags, **{name: flags[name] or None for name in ("each_alone", "trust")}}  # they have no --no-...
-    given += [(name, value) for name, value in flags.items() if value is not None and name not in left_out]
-    return command_line("sweep", [*given, *([("out", out)] if out else [])])
+    given = [(name, value) for name, value in flags.items() if name not in HOW]
+    return command_line("sweep", [*(("set", one) for one in grid), ("seeds", seeds), *given, ("out", out)])
