@@ -35,7 +35,7 @@ from fedlada.methods.validation import count, whole_number
 from fedlada.models.flat import trainable, untrained_digest
 from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
-from fedlada.runs.parts import describe_part, words_of
+from fedlada.runs.parts import describe_method, words_of
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, PlainProgress, as_observer
 from fedlada.training.resolve import (
@@ -273,10 +273,7 @@ class MethodStrategy(Strategy):
         return {
             "engine": "flower",
             "run": engine.settings.run,
-            "method": self.method.name,
-            "local": [describe_part(part) for part in self.method.local],
-            "server": describe_part(self.method.server),
-            "combiner": describe_part(self.method.combiner),
+            **describe_method(self.method),
             "num_params": engine.initial_params().numel(),
             "num_clients": self.num_clients,
             "cohorts": words_of(self.cohorts),

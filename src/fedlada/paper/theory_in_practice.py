@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from fedlada import __version__
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Results, Shown, Target
 from fedlada.paper.theory import study
@@ -16,7 +17,9 @@ from fedlada.workbench.report.table import Table
 
 def _show(setting: Setting, results: Results) -> Shown:
     """The study's tables and charts; computed once for a scale, its seeds and a version of the library."""
-    path = None if setting.folder is None else setting.folder / f"study-{_digest(setting)}.json"
+    key = json.dumps([setting.scale.name, setting.seeds, __version__])
+    name = f"study-{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
+    path = None if setting.folder is None else setting.folder / name
     known = None if path is None else _read(path)
     if known is not None:
         return known
@@ -27,13 +30,6 @@ def _show(setting: Setting, results: Results) -> Shown:
         plain = {"tables": [one.to_json() for one in shown.tables], "charts": [one.to_json() for one in shown.charts]}
         write_json(path, plain)
     return shown
-
-
-def _digest(setting: Setting) -> str:
-    from fedlada import __version__
-
-    key = json.dumps([setting.scale.name, setting.seeds, __version__])
-    return hashlib.sha256(key.encode()).hexdigest()[:20]
 
 
 def _read(path: Path) -> Shown | None:

@@ -14,7 +14,7 @@ from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.models.flat import untrained_digest
 from fedlada.runs.files import read_object
-from fedlada.runs.parts import describe_part, describe_value, words_of
+from fedlada.runs.parts import describe_method, describe_value, words_of
 from fedlada.training.simulation import Simulation
 
 FREE_TO_CHANGE = {
@@ -119,10 +119,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     untrained = untrained_digest(engine.model(simulation.server.params))
     clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
-        "method": engine.method.name,
-        "local": [describe_part(part) for part in engine.method.local],
-        "server": describe_part(engine.method.server),
-        "combiner": describe_part(engine.method.combiner),
+        **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),
         "data": engine.data_digest(),
