@@ -21,17 +21,10 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
 from fedlada.paper.targets import OF_THE_PAPER, TARGETS
 from fedlada.workbench.campaign.request import Outcome, Request
-from fedlada.workbench.campaign.run import Budget, Work, carry_out
+from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
-from fedlada.workbench.campaign.write import announce, write_folder
-from fedlada.workbench.cli.campaign import (
-    campaign_flags,
-    read_data,
-    say_and_end,
-    still_open,
-    take_over,
-    work_of,
-)
+from fedlada.workbench.campaign.write import announce, still_open, write_folder
+from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import NearestChoice, Words
 from fedlada.workbench.cli.output import print_tables
 from fedlada.workbench.report.command import command_line
@@ -104,9 +97,8 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
       fedlada reproduce T6,T8 --scale full --device cuda --data-dir data --out results
       fedlada reproduce all --scale full --data-dir data --shard 2/4 --out share2
     """
-    budget = Budget(flags["budget"])
+    work, quiet = work_of(flags), flags["quiet"] or flags["as_json"]
     settings, requests = asked_for(targets, flags)
-    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
     if "theory" in targets and (flags["budget"] is not None or work.shard.of > 1 or work.only_show):
         raise ValueError(
             "theory is computed in one go, without runs: leave --budget, --shard and --only-show out, or theory"

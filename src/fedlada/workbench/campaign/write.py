@@ -15,6 +15,7 @@ from fedlada.runs.clients import read_clients
 from fedlada.runs.config import read_config
 from fedlada.training.history import History
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
+from fedlada.workbench.campaign.run import Work
 from fedlada.workbench.report.listing import KnownRun, Listing, write_listing
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import RunRecord, StoredFiles, decisive, longest, named, told_apart
@@ -106,8 +107,8 @@ def _groups(outcomes: Sequence[Outcome]) -> list[str]:
     return told_apart([first[decisive(config)] for config in configs], configs)
 
 
-def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False, only_shown: bool = False) -> list[str]:
-    """Sentences about runs that are not done: none of them may be overlooked."""
+def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
+    """Sentences about runs that are not done, and what to do about them: none of them may be overlooked."""
     by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
     sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
     unfinished = {outcome.folder: outcome for outcome in outcomes if outcome.status == UNFINISHED}
@@ -115,12 +116,13 @@ def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False, only_shown:
     waiting = [one for one in unfinished.values() if not one.why]
     if waiting:
         num_runs = len({outcome.folder for outcome in outcomes})
-        way = "what is not of this shard is another's, and --merge brings all together" if is_shard else ""
-        way = "without --only-show they are run" if only_shown else way
-        sentences.append(
-            f"{len(waiting)} of {num_runs} runs are not finished: {way or 'the same command goes on with them'}. "
-            "Cells that need them say so."
-        )
+        way = "the same command goes on with them"
+        if work.shard.of > 1:
+            way = "what is not of this shard is another's, and --merge brings all together"
+        if work.only_show:
+            way = "without --only-show they are run"
+        said = f"{len(waiting)} of {num_runs} runs are not finished: {way}. Cells that need them say so."
+        sentences.append(said)
     return sentences
 
 

@@ -14,7 +14,6 @@ from fedlada.workbench.campaign.identity import device_kind
 from fedlada.workbench.campaign.request import UNFINISHED, Outcome, Request
 from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.workbench.campaign.store import RunStore
-from fedlada.workbench.campaign.write import state_of
 from fedlada.workbench.cli.output import make_folder
 from fedlada.workbench.progress import Chores
 
@@ -47,11 +46,11 @@ def campaign_flags(command: Command) -> Command:
     return command
 
 
-def work_of(flags: dict[str, Any], budget: Budget) -> Work:
+def work_of(flags: dict[str, Any]) -> Work:
     """How to carry out, from the flags."""
     return Work(
         jobs=flags["jobs"],
-        budget=budget,
+        budget=Budget(flags["budget"]),
         shard=Shard.parse(flags["shard"]),
         quiet=flags["quiet"] or flags["as_json"],
         discard=flags["discard_checkpoints"],
@@ -90,11 +89,6 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
             file=sys.stderr,
         )
     return len({name for one in adopted for name in one.taken & needed})
-
-
-def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
-    """Sentences about runs that are not done, and what to do about them."""
-    return state_of(outcomes, is_shard=work.shard.of > 1, only_shown=work.only_show)
 
 
 def say_and_end(outcomes: Sequence[Outcome], sentences: Sequence[str]) -> None:

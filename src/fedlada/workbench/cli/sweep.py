@@ -14,18 +14,11 @@ import click
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.validation import count
 from fedlada.runs.folder import discard_states
-from fedlada.workbench.campaign.run import Budget, carry_out
+from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
-from fedlada.workbench.campaign.write import announce, write_folder
-from fedlada.workbench.cli.campaign import (
-    campaign_flags,
-    read_data,
-    say_and_end,
-    still_open,
-    take_over,
-    work_of,
-)
+from fedlada.workbench.campaign.write import announce, still_open, write_folder
+from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import (
     OFF,
     NearestChoice,
@@ -74,8 +67,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     Example:
       fedlada sweep --set alpha=0.05,0.1,0.3 --set lr=0.003,0.01 --rounds 9 --halving 3 --out runs/swept
     """
-    budget = Budget(flags["budget"])
-    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
+    work, quiet = work_of(flags), flags["quiet"] or flags["as_json"]
     if work.shard.of > 1 and flags["halving"]:
         raise ValueError("--halving needs the results of all runs: leave --shard out")
     if flags["validation"] is None and flags["config"] is None:
@@ -115,7 +107,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     if work.discard and all(outcome.is_settled for outcome in outcomes):  # else the rungs to come need them
         for outcome in outcomes:
             discard_states(outcome.folder)
-    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags)
+    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags, work)
 
 
 def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -189,10 +181,15 @@ NOT_OF_EXPERIMENTS = {*HOW, "select", "by", "halving", "cache", "each_alone", "s
 
 
 def _report(
-    scored: list[Scored], selection: Selection, folder: Path, first: Candidate, command: str, flags: dict[str, Any]
+    scored: list[Scored],
+    selection: Selection,
+    folder: Path,
+    first: Candidate,
+    command: str,
+    flags: dict[str, Any],
+    work: Work,
 ) -> None:
     outcomes = [outcome for one in scored for outcome in one.outcomes]
-    work = work_of(flags, Budget(None))
     table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = ""
@@ -215,12 +212,11 @@ def _report(
 
 def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Table:
     names = list(dict.fromkeys(name for one in scored for name in one.candidate.values))
-    digits = 4
     rows = tuple(
         (
             str(place),
             *(shown(one.candidate.values[name]) if name in one.candidate.values else "-" for name in names),
-            one.score.text(digits, without="-"),
+            one.score.text(4, without="-"),
             str(one.rounds),
         )
         for place, one in enumerate(scored, start=1)
