@@ -154,17 +154,8 @@ class Plan:
             elif not self.unreliable.answers(self.seed, round, client):
                 lost.append(client)
             else:
-                assignments.append(
-                    assign(
-                        own,
-                        self.work,
-                        seed=self.seed,
-                        round=round,
-                        client=client,
-                        num_steps=num_steps,
-                        weight=self.weight(client),
-                    )
-                )
+                key = {"seed": self.seed, "round": round, "client": client}
+                assignments.append(assign(own, self.work, **key, num_steps=num_steps, weight=self.weight(client)))
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
 
 

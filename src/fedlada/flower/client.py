@@ -172,14 +172,8 @@ class _Node:
         made = Version.parse(f"{task.round}-{task.attempt}")
         kept = memories.load(start, exchange.init_kept(params))
         num_samples = len(engine.samples)
-        work = assign(
-            np.arange(num_samples),
-            task.work,
-            seed=int(task.seed),
-            round=task.round,
-            client=task.client,
-            num_steps=task.work.num_steps(num_samples),
-        )
+        key = {"seed": int(task.seed), "round": task.round, "client": task.client}
+        work = assign(np.arange(num_samples), task.work, **key, num_steps=task.work.num_steps(num_samples))
         plan = RoundPlan(task.round, task.lr, (work,), (), ())
         (answer,) = engine.answers(broadcast, plan, {task.client: exchange.of_method(kept)})
         if not answer.is_finite:

@@ -76,8 +76,9 @@ class RunFolder(Observer):
         return self.path / "metrics.jsonl"
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        self._open(simulation)
+        self._open()
         try:
+            self._write_config(self.config or describe(simulation), simulation)
             self._resume(simulation)
             write_clients(self.path, simulation)
         except BaseException:
@@ -125,7 +126,7 @@ class RunFolder(Observer):
             append_row(self.metrics_path, row)
             self._num_lines += 1
 
-    def _open(self, simulation: Simulation) -> None:
+    def _open(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -135,11 +136,6 @@ class RunFolder(Observer):
             ) from None
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
-        try:
-            self._write_config(self.config or describe(simulation), simulation)
-        except BaseException:
-            self._lock.release()
-            raise
 
     def _write_config(self, config: dict[str, Any], simulation: Simulation) -> None:
         config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds

@@ -158,16 +158,13 @@ def _failure(future: Future[str]) -> str:
 
 def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
     """Show what the workers say until all are done."""
-    while not all(future.done() for future in futures):
-        try:
-            display.update(*news.get(timeout=0.2))
-        except queue.Empty:
-            continue
     while True:
+        is_over = all(future.done() for future in futures)
         try:
-            display.update(*news.get_nowait())
+            display.update(*news.get(not is_over, 0.2))
         except queue.Empty:
-            return
+            if is_over:
+                return
 
 
 @dataclass(frozen=True)

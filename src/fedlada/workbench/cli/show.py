@@ -12,7 +12,7 @@ import numpy as np
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.sources import DATASETS, USUAL_PLACE
-from fedlada.federation.partition import ByKey, Partition
+from fedlada.federation.partition import ByKey
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.workbench.cli.flags import NearestChoice, build_experiment, experiment_flags
 from fedlada.workbench.cli.output import print_table
@@ -137,13 +137,10 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     if out is not None:
         from fedlada.plots.draw import plot_partition
 
-        plot_partition(clients, labels, title=f"{experiment.dataset}: {_name(partition)}").savefig(out)
+        rule = "one client for each key" if isinstance(partition, ByKey) else partition
+        plot_partition(clients, labels, title=f"{experiment.dataset}: {rule}").savefig(out)
         if not as_json:
             print(f"the partition is drawn in {out}")
-
-
-def _name(partition: Partition) -> str:
-    return "one client for each key" if isinstance(partition, ByKey) else str(partition)
 
 
 def _values_on(dataset: str | None, method: str) -> dict[str, Any]:
