@@ -240,15 +240,9 @@ class GridEngine(Engine):
 
     def read(self, reply: Message, work: Assignment) -> tuple[Answer, dict[str, int]]:
         """A client's answer, checked against what it was asked, and what its vectors weighed."""
-        done = wire.read_header(reply, wire.Done)
-        if done.status != "done":
-            self.diverged |= {work.client} if done.status == "diverged" else set()
-            raise wire.WrongMessage(done.reason)
-        asked = (self.settings.run, self.plan.round, work.client)
-        if (done.run, done.round, done.client) != asked:
-            raise wire.WrongMessage(
-                f"it answers for client {done.client} in round {done.round} of the run {done.run}, not for {asked}"
-            )
+        if wire.read_header(reply, wire.Done).status == "diverged":
+            self.diverged.add(work.client)
+        wire.check_done(reply, (self.settings.run, self.plan.round, work.client))
         expected = {"num-examples": self.nodes.num_examples[work.client], "num-steps": work.num_steps}
         for name, value in expected.items():
             if (said := wire.metric(reply, name, int)) != value:

@@ -52,11 +52,7 @@ class ClientEvaluation(Observer):
 
 def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
     """On how many samples a node evaluated, and what came out; refuses what would spoil the mean of all."""
-    done = wire.read_header(reply, wire.Done)
-    if done.status != "done":
-        raise wire.WrongMessage(done.reason)
-    if (done.run, done.round, done.client) != asked:
-        raise wire.WrongMessage(f"it answers for {(done.run, done.round, done.client)}, not for {asked}")
+    wire.check_done(reply, asked)
     num_examples = wire.metric(reply, "num-examples", int)
     if not 1 <= num_examples <= MOST_EXAMPLES:
         raise wire.WrongMessage(f"it evaluated on {num_examples} samples: 1 to {MOST_EXAMPLES} are possible")

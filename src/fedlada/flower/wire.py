@@ -173,6 +173,17 @@ def read_header(message: Message, kind: type[Header]) -> Header:
     return kind(**values)
 
 
+def check_done(reply: Message, asked: tuple[str, int, int]) -> None:
+    """Refuse a reply that is not done, or not for the run, the round and the client that were asked for."""
+    done = read_header(reply, Done)
+    if done.status != "done":
+        raise WrongMessage(done.reason)
+    if (done.run, done.round, done.client) != asked:
+        raise WrongMessage(
+            f"it answers for client {done.client} in round {done.round} of the run {done.run}, not for {asked}"
+        )
+
+
 def vectors_of(message: Message) -> ArrayRecord:
     """The one record of vectors of a message."""
     records = message.content.array_records
