@@ -15,7 +15,6 @@ from fedlada.paper.theory_in_practice import THEORY
 from fedlada.paper.variants import T3, T4, T7
 
 TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (T1, T2, T3, T4, T5, T6, T7, T8, *FIGURES, F8, THEORY, FLSIM, SERVER_OPTIMIZERS)
+    target.name: target for target in (T1, T2, T3, T4, T5, T6, T7, T8, *FIGURES, F8, THEORY, FLSIM, SERVER_OPTIMIZERS)
 }
 OF_THE_PAPER = tuple(name for name, target in TARGETS.items() if target.is_of_the_paper)
