@@ -39,7 +39,7 @@ from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.simulation import TrainingDiverged
 from fedlada.workbench.campaign.archive import read_archive
-from fedlada.workbench.campaign.goal import Milestone
+from fedlada.workbench.campaign.request import Milestone
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.table import Table
 

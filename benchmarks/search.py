@@ -29,7 +29,7 @@ from fedlada.paper.published import NAMES
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.workbench.campaign.archive import read_archive
-from fedlada.workbench.campaign.goal import Goal
+from fedlada.workbench.campaign.request import Goal
 from fedlada.workbench.campaign.store import diverged_in
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs

@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 from federation import Federation, wait_until
-
 from fedlada.methods.recipes import RECIPES
 
 LIMIT = 1800.0

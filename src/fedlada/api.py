@@ -13,7 +13,6 @@ from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.stacked.precision import PRECISIONS
-from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
@@ -35,6 +34,7 @@ from fedlada.training.resolve import (
     resolve_method,
     resolve_model,
     resolve_schedule,
+    resolve_work,
 )
 from fedlada.training.shared import SharedState, SharedStop
 from fedlada.training.simulation import Simulation
@@ -136,8 +136,7 @@ def simulate(
     """
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
-    if local_epochs is not None and local_steps is not None:
-        raise ValueError("give local_epochs or local_steps, not both")
+    work = resolve_work(batch_size, local_epochs, local_steps)
     if stop_at_accuracy is not None:
         probability("stop_at_accuracy", stop_at_accuracy)
         if test is None:
@@ -152,12 +151,13 @@ def simulate(
     plan = Plan(
         clients=resolve_clients(partition, train_samples, seed),
         cohorts=resolve_cohorts(cohorts, cohort_size),
-        work=LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps),
+        work=work,
         schedule=resolve_schedule(lr, lr_decay, method),
         seed=seed,
         weights=weights,
         unreliable=unreliable or Unreliable(),
     )
+    is_alone = processes.num_processes() == 1
     runner = choose_engine(
         engine,
         network,
@@ -169,9 +169,9 @@ def simulate(
         precision=precision,
         num_steps=rounds * plan.largest_num_steps,
         short_batches=plan.has_short_batches,
-        cohort_size=_usual_share(plan.cohorts),
+        cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) and is_alone else None,
     )
-    if processes.num_processes() > 1:
+    if not is_alone:
         from fedlada.engines.distributed import DistributedEngine
 
         processes.join(place)
@@ -198,17 +198,12 @@ def simulate(
 
         observers.append(live_or_plain(runner.method.name))
     folder = _folder(out, checkpoint_every)
-    if processes.num_processes() > 1:
+    if not is_alone:
         # The first process speaks, writes and decides for all.
         told, folder = (observers, folder) if processes.is_first() else ([], None)
         observers = [SharedState(), *told, SharedStop()]
     simulation.run(rounds, observers, folder=folder)
     return simulation.result()
-
-
-def _usual_share(cohorts: Cohorts) -> int | None:
-    """How many clients this process usually has in a round, where that is known."""
-    return cohorts.size if isinstance(cohorts, FixedSize) and processes.num_processes() == 1 else None
 
 
 def _folder(out: str | Path | RunFolder | None, checkpoint_every: int) -> RunFolder | None:

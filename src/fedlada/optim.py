@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Broadcast, Kept, Local, Scalar, Upload, all_finite, map_tensors
+from fedlada.methods.state import Broadcast, Kept, Local, Upload, all_finite, map_tensors
 from fedlada.models.flat import flatten, unflatten
 
 
@@ -108,7 +108,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         return losses[0] if losses else None
 
     def finish(self) -> tuple[Upload, Kept]:
-        """What this client uploads, and the private memory to hand to its next `begin`."""
+        """This client's upload, and the private memory to hand to its next `begin`."""
         if self.local is None or self.num_steps == 0:
             raise RuntimeError("finish() comes after begin() and at least one step()")
         done = replace(self.local, params=self.vector, lr=self.mean_lr)
@@ -120,7 +120,8 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The usual dictionary, with the unfinished round in it: pure tensors, dicts, tuples and numbers."""
-        federated = {"local": _as_dict(self.local), "num_steps": self.num_steps, "sum_lr": self.sum_lr}
+        local = None if self.local is None else dict(vars(self.local))
+        federated = {"local": local, "num_steps": self.num_steps, "sum_lr": self.sum_lr}
         return {**super().state_dict(), "federated": federated}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalOptimizer:
@@ -134,21 +135,11 @@ class LocalOptimizer(torch.optim.Optimizer):
         rest = dict(state_dict)
         federated = rest.pop("federated")
         super().load_state_dict(rest)
-        self.local = _from_dict(federated["local"], self.vector)
+        local, device = federated["local"], self.parameters[0].device
+        self.local = None if local is None else map_tensors(lambda tensor: tensor.to(device), Local(**local))
         self.num_steps, self.sum_lr = federated["num_steps"], federated["sum_lr"]
 
     @torch.no_grad()
     def _write(self, vector: Tensor) -> None:
         for parameter, values in zip(self.parameters, unflatten(vector, self.parameters), strict=True):
             parameter.copy_(values)
-
-
-def _as_dict(local: Local | None) -> dict[str, Any] | None:
-    return None if local is None else {name: getattr(local, name) for name in Local.__dataclass_fields__}
-
-
-def _from_dict(values: dict[str, Any] | None, like: Tensor) -> Local | None:
-    if values is None:
-        return None
-    lr: Scalar = values["lr"]
-    return map_tensors(lambda tensor: tensor.to(like.device), Local(**{**values, "lr": lr}))

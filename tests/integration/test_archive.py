@@ -16,10 +16,8 @@ from command_line import rows
 from fedlada.data.sources import CONTENT_BY_NAME, DATASETS
 from fedlada.runs.archived import archived_notes
 from fedlada.workbench.campaign.archive import Archive, adopt_archive, read_archive
-from fedlada.workbench.campaign.archived_run import ArchivedRun
-from fedlada.workbench.campaign.columns import shortened
-from fedlada.workbench.campaign.goal import Goal
-from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.archived_run import ArchivedRun, shortened
+from fedlada.workbench.campaign.request import Goal, Request
 from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore, runs_in
 from fedlada.workbench.experiment import Experiment

@@ -13,8 +13,7 @@ from dataclasses import replace
 from filelock import FileLock, Timeout
 
 from command_line import COMMAND, num_rows, rows, running, wait_until
-from fedlada.workbench.campaign.goal import Goal, Milestone
-from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.request import Goal, Milestone, Request
 from fedlada.workbench.campaign.run import Budget, Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.experiment import Experiment

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from fedlada.workbench.report.records import read_runs
 from fedlada.workbench.report.watch import LiveReport
 
 FLAGS = ["--model", "mlp", "--num-clients", 8, "--cohort-size", 2, "--local-steps", 2, "--device", "cpu"]
@@ -68,6 +69,29 @@ def test_a_row_that_is_none_is_named_and_nothing_is_written(three_rounds, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {"fedavg-seed0"}
     (note,) = json.loads(LiveReport(tmp_path, "watched").index().content)["notes"]
     assert note.startswith(f"{folder / 'metrics.jsonl'}, line 2: ")
+
+
+def test_a_page_of_many_runs_leaves_a_damaged_one_out_and_says_so(three_rounds, tmp_path, command):
+    for name in ("a", "b", "c"):
+        shutil.copytree(three_rounds, tmp_path / "runs" / name)
+    changed(tmp_path / "runs" / "b", lambda row: {**row, "test_accuracy": "high"})
+    (tmp_path / "runs" / "c" / "config.json").write_text("{")
+    page = tmp_path / "page.html"
+    said = command("report", tmp_path / "runs", "--out", page, code=1)
+    assert said.out.startswith("1 run(s) in ")
+    first, second = said.err.splitlines()
+    assert first.startswith(f"fedlada: {tmp_path / 'runs' / 'b' / 'metrics.jsonl'}, line 2: test_accuracy is 'high'")
+    assert first.endswith("; it is left out")
+    assert second.startswith(f"fedlada: {tmp_path / 'runs' / 'c' / 'config.json'} cannot be read")
+    assert str(tmp_path / "runs" / "a") in page.read_text()
+    with pytest.raises(ValueError, match="line 2: test_accuracy is 'high'"):
+        read_runs([tmp_path / "runs"])  # who calls it from Python is asked to look
+    page.unlink()
+    shutil.rmtree(tmp_path / "runs" / "a")
+    refused = command("report", tmp_path / "runs", "--out", page, code=2).err
+    assert refused.startswith(f"fedlada: {tmp_path / 'runs' / 'b' / 'metrics.jsonl'}, line 2: ")
+    assert refused.count("\n") == 1
+    assert not page.exists()
 
 
 def test_what_callbacks_add_may_be_anything(three_rounds, tmp_path, command):

@@ -24,8 +24,9 @@ sys.path[:0] = [str(ROOT / "examples" / "flower-app"), str(APP)]
 
 from blobs import apps  # noqa: E402
 from certificates import make_certificates  # noqa: E402
-from federation import Federation, descendants, wait_until  # noqa: E402
 from run import kill_in_mid_round, rounds_done, was_lost  # noqa: E402
+
+from federation import Federation, descendants, wait_until  # noqa: E402
 
 LIMIT = 400
 STRANGERS = {

@@ -18,9 +18,8 @@ from command_line import fedlada, rows
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper import published
 from fedlada.paper.choices import PRESETS, values_of
-from fedlada.paper.main_runs import stands_for
 from fedlada.paper.scales import scale_of
-from fedlada.paper.setting import Setting
+from fedlada.paper.setting import Setting, stands_for
 from fedlada.paper.target import group
 from fedlada.paper.targets import TARGETS
 from fedlada.training.history import History

@@ -18,10 +18,9 @@ from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
 from fedlada.workbench.campaign import identity
 from fedlada.workbench.campaign.curves import outcome_curves
-from fedlada.workbench.campaign.goal import Goal, Milestone
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING, digest, whole_length
 from fedlada.workbench.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
-from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
+from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Goal, Milestone, Outcome, Request
 from fedlada.workbench.campaign.run import Shard
 from fedlada.workbench.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
 from fedlada.workbench.cli.sweep import axes_of, candidates_of, sweep_command
@@ -329,7 +328,7 @@ def test_a_stored_run_names_every_hyper_parameter(monkeypatch):
     def power(experiment):
         return next(part.power for part in experiment.build_method().local if isinstance(part, AMSGrad))
 
-    monkeypatch.setitem(TUNED, ("digits", "fedlada"), {"lr": 0.01, "hyper": {"power": 0.125}})
+    monkeypatch.setitem(TUNED, ("digits", "fedlada"), (0.01, {"power": 0.125}))
     said, plain = Experiment(method="fedlada", hyper={"power": 0.5}), Experiment(method="fedlada")
     assert (power(said), power(plain), power(Experiment.from_json({"method": "fedlada"}))) == (0.5, 0.125, 0.125)
     for one in (said, plain):

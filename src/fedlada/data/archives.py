@@ -29,7 +29,7 @@ class Official:
     unpacks: bool
     """Whether the archives are unpacked into `folder`, or lie in it as they are."""
     holds: tuple[str, ...] = ()
-    """What must be in the unpacked folder for it to be whole."""
+    """Files of the unpacked folder without which it is not whole."""
 
 
 def _idx(base: str, *files: tuple[str, str, int]) -> tuple[Archive, ...]:

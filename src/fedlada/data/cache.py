@@ -52,12 +52,11 @@ def open_or_build(
     `shape` says what shape each of them has; neither function is called where the cache is whole.
     """
     own = beside / CACHE_FOLDER / name
-    found = _open(own, fingerprint)  # before asking whether it could be written: reading it needs no such right
-    if found is not None:
+    # Before asking whether it could be written: reading it needs no such right.
+    if (found := _open(own, fingerprint)) is not None:
         return found
     place = _cache_folder(beside) / name
-    found = None if place == own else _open(place, fingerprint)
-    if found is not None:
+    if place != own and (found := _open(place, fingerprint)) is not None:
         return found
     from filelock import FileLock  # not needed to simulate on arrays
 

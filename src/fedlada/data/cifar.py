@@ -94,7 +94,7 @@ def read_pickle(path: Path) -> Any:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """What Python 2's byte strings need; any other use of the codec machinery is refused."""
+    """Encode Python 2's byte strings; any other use of the codec machinery is refused."""
     if encoding != "latin1" or not isinstance(text, str):
         raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}")
     return text.encode("latin1")

@@ -172,7 +172,7 @@ def _answer(request: urllib.request.Request) -> Any:
 
 
 def _chunks(answer: Any, goes_on: bool) -> Iterator[bytes]:
-    """What arrives; an error here is the network's, one while writing it is not."""
+    """The chunks that arrive; an error here is the network's, one while writing them is not."""
     while True:
         try:
             chunk: bytes = answer.read(CHUNK)
@@ -204,7 +204,11 @@ def unpack(archive: Path, target: Path) -> None:
     """Unpack into the folder `target`, which the archive must hold; nothing may be written anywhere else."""
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, work)
+        if archive.suffix == ".zip":
+            _unpack_zip(archive, work)
+        else:
+            with tarfile.open(archive) as file:
+                file.extractall(work, filter="data")  # refuses absolute paths, "..", links that leave, devices
         if not (work / target.name).is_dir():
             raise CannotFetch(f"{archive} holds no folder {target.name}: it is not the official archive")
         if target.is_dir():
@@ -214,11 +218,6 @@ def unpack(archive: Path, target: Path) -> None:
         raise CannotFetch(f"{archive} cannot be unpacked: {error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _unpack_tar(archive: Path, work: Path) -> None:
-    with tarfile.open(archive) as file:
-        file.extractall(work, filter="data")  # refuses absolute paths, "..", links that leave, devices
 
 
 def _unpack_zip(archive: Path, work: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What Pillow may take a file for, whatever its name: it would hand others to programs such as Ghostscript."""
+"""Formats that Pillow may open, whatever a file's name: it would hand others to programs such as Ghostscript."""
 MOST_PIXELS = 80_000_000
 """Of one image, as it is and as it is scaled; above a few more Pillow warns of bombs itself."""
 GREY = ("1", "L", "LA", "La")

@@ -64,7 +64,7 @@ def load_image_folder(
     fingerprint = _fingerprint(folder, image_size, train, test)  # both splits decide the shape
     decoded = (
         _decode(folder, split, listing, fingerprint, shape, image_size, progress)
-        for split, listing in _splits(train, test)
+        for split, listing in (("train", train), ("test", test))
     )
     return *decoded, names  # type: ignore[return-value]
 
@@ -93,13 +93,9 @@ def load_tiny_imagenet(data_dir: Path, *, progress: Progress | None = None) -> t
     shape = (3, 64, 64)
     decoded = (
         _decode(folder, split, listing, _fingerprint(folder, shape, listing), lambda: shape, None, progress)
-        for split, listing in _splits(train, test)
+        for split, listing in (("train", train), ("test", test))
     )
     return *decoded, names  # type: ignore[return-value]
-
-
-def _splits(train: Listing, test: Listing) -> list[tuple[str, Listing]]:
-    return [("train", train), ("test", test)]
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -188,7 +184,7 @@ def _decode(
 
 
 def _fingerprint(folder: Path, shape: object, *listings: Listing) -> str:
-    """What a cache depends on: each file's name below the folder, size and time, its class, and the shape."""
+    """A digest of all that a cache depends on: each file's name, size, time and class, and the shape."""
     digest = hashlib.sha256(repr(shape).encode())
     # os.path.relpath would take longer than all the rest. The folder "." is no part of the files' names.
     cut = len(str(folder / "x")) - 1

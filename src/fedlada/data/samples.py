@@ -40,7 +40,7 @@ class Samples(ABC):
         return self if _is_each_once(rows, len(self)) else ChosenSamples(self, rows)
 
     def digest(self) -> str:
-        """What tells these samples from others: their number, and a few of them."""
+        """A fingerprint of these samples: their number, and a few of them."""
         chosen = np.linspace(0, len(self) - 1, num=min(20, len(self)), dtype=np.int64)
         with the_same_randomness():  # a user's data set may flip its images when they are read
             x, y = self.batch(chosen)

@@ -76,8 +76,7 @@ def _rows(data: Any, numbers: Ints) -> Any:
     """These samples of an `(x, y)` pair or of `Images`."""
     if isinstance(data, Images):
         return replace(data, x=data.x[numbers], y=data.y[numbers])
-    x, y = data
-    return x[numbers], y[numbers]
+    return tuple(part[numbers] for part in data)
 
 
 @dataclass(frozen=True, kw_only=True)

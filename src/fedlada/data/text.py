@@ -41,7 +41,8 @@ def load_docstrings(library: Path | None = None) -> tuple[TextSplit, TextSplit, 
     folder = library or Path(sysconfig.get_paths()["stdlib"])
     names, train, test = [], [], []
     for path in sorted(folder.glob("*.py")):
-        codes = _codes(_documentation(path))
+        text = _documentation(path).encode("ascii", errors="replace")
+        codes = np.frombuffer(text, dtype=np.uint8).astype(np.int64)
         if len(codes) < SHORTEST:
             continue
         cut = len(codes) - len(codes) // 6  # no window reaches over it: no test character was trained on
@@ -62,10 +63,6 @@ def _documentation(path: Path) -> str:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
     return "\n\n".join(text for text in found if text)
-
-
-def _codes(text: str) -> Ints:
-    return np.frombuffer(text.encode("ascii", errors="replace"), dtype=np.uint8).astype(np.int64)
 
 
 def _windows(codes: Ints, at_most: int) -> Ints:

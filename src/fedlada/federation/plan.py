@@ -1,4 +1,4 @@
-"""What each round will be: who works, on which batches, at which rate; all of it drawn from the seed alone."""
+"""The plan of each round: who works, on which batches, at which rate; all of it drawn from the seed alone."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def assign(
 
 
 class Rounds(Protocol):
-    """What a simulation asks of its plan."""
+    """The plan that a simulation asks for its rounds."""
 
     @property
     def seed(self) -> int:
-        """What fixes everything that is random."""
+        """Fixes everything that is random."""
 
     @property
     def is_fixed(self) -> bool:
@@ -154,17 +154,8 @@ class Plan:
             elif not self.unreliable.answers(self.seed, round, client):
                 lost.append(client)
             else:
-                assignments.append(
-                    assign(
-                        own,
-                        self.work,
-                        seed=self.seed,
-                        round=round,
-                        client=client,
-                        num_steps=num_steps,
-                        weight=self.weight(client),
-                    )
-                )
+                key = {"seed": self.seed, "round": round, "client": client}
+                assignments.append(assign(own, self.work, **key, num_steps=num_steps, weight=self.weight(client)))
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
 
 

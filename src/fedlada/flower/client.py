@@ -1,10 +1,10 @@
-"""What runs on a node: the same training code as a simulation's, behind Flower's `ClientApp`."""
+"""A node's app: the same training code as a simulation's, behind Flower's `ClientApp`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,17 @@ def client_app(
         dtype: torch.float32 or torch.float64; by default the model's own.
         mods: Flower's modifiers, such as `LocalDpMod`.
     """
-    node = _Node(model, load_data, method, load_test, loss, client, memory, device, dtype)
+    node = _Node(
+        model=model,
+        load_data=load_data,
+        method=method,
+        load_test=load_test or load_data,
+        loss=loss,
+        client=client or _partition_id,
+        memory=memory,
+        device=device,
+        dtype=dtype,
+    )
     app = ClientApp()
 
     @app.query()
@@ -81,24 +91,19 @@ def client_app(
     return app
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Node:
     """The work of a node. Data and models are made anew for each message: most nodes give each a process of its own."""
 
-    def __init__(
-        self,
-        model: Model,
-        load_data: LoadData,
-        method: MethodOf,
-        load_test: LoadData | None,
-        loss: Loss | None,
-        client: Callable[[Context], int] | None,
-        memory: str | Path | None,
-        device: str | torch.device,
-        dtype: torch.dtype | None,
-    ) -> None:
-        self.model, self.load_data, self.load_test = model, load_data, load_test or load_data
-        self.method, self.loss, self.client, self.memory = method, loss, client or _partition_id, memory
-        self.device, self.dtype = device, dtype
+    model: Model
+    load_data: LoadData
+    method: MethodOf
+    load_test: LoadData
+    loss: Loss | None
+    client: Callable[[Context], int]
+    memory: str | Path | None
+    device: str | torch.device
+    dtype: torch.dtype | None
 
     def hello(self, message: Message, context: Context) -> RecordDict:
         """Who this node is and what it has."""
@@ -167,14 +172,8 @@ class _Node:
         made = Version.parse(f"{task.round}-{task.attempt}")
         kept = memories.load(start, exchange.init_kept(params))
         num_samples = len(engine.samples)
-        work = assign(
-            np.arange(num_samples),
-            task.work,
-            seed=int(task.seed),
-            round=task.round,
-            client=task.client,
-            num_steps=task.work.num_steps(num_samples),
-        )
+        key = {"seed": int(task.seed), "round": task.round, "client": task.client}
+        work = assign(np.arange(num_samples), task.work, **key, num_steps=task.work.num_steps(num_samples))
         plan = RoundPlan(task.round, task.lr, (work,), (), ())
         (answer,) = engine.answers(broadcast, plan, {task.client: exchange.of_method(kept)})
         if not answer.is_finite:

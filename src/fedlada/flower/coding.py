@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord
 
 from fedlada.flower import wire
@@ -14,7 +13,7 @@ from fedlada.flower.arrays import UnreadableArray, numbers_of
 from fedlada.messages import Exchange, MessageError, from_bytes, to_bytes
 from fedlada.messages.codec import Encoded
 from fedlada.messages.spec import paths
-from fedlada.messages.wire import MAX_HEADER, Expected
+from fedlada.messages.wire import MAX_HEADER
 from fedlada.methods.state import Broadcast, Upload, named_tensors
 
 CODED = "message"
@@ -24,7 +23,7 @@ State = TypeVar("State", Broadcast, Upload)
 
 @dataclass(frozen=True)
 class Packed(Generic[State]):
-    """What is sent, what each of its vectors weighs, and what the receiver has then."""
+    """A message, the size of each of its vectors, and the state that the receiver has then."""
 
     record: ArrayRecord
     sizes: dict[str, int]
@@ -54,7 +53,9 @@ class Coding:
             raise wire.WrongMessage(f"it holds the arrays {', '.join(record) or 'none'} instead of {CODED!r}")
         expected = self.exchange.expected(like, round)
         try:
-            data = numbers_of(record[CODED], "uint8", most=sum(map(_num_bytes, expected.values())) + MAX_HEADER)
+            forms = [form for one in expected.values() for form in one.form().values()]
+            most = sum(size * dtype.itemsize for dtype, size in forms) + MAX_HEADER
+            data = numbers_of(record[CODED], "uint8", most=most)
             encoded = from_bytes(data.tobytes(), expected, self.exchange.about(round))
             return self.exchange.decode(encoded, like), _sizes(encoded)
         except UnreadableArray as error:
@@ -63,10 +64,6 @@ class Coding:
             raise wire.WrongMessage(str(error)) from None
         except Exception as error:  # whatever somebody's bytes lead to, it is their message that is wrong
             raise wire.WrongMessage(f"its array {CODED!r} cannot be read: {type(error).__name__}: {error}") from None
-
-
-def _num_bytes(one: Expected) -> int:
-    return sum(size * torch.empty(0, dtype=dtype).element_size() for dtype, size in one.form().values())
 
 
 def _sizes(encoded: dict[str, Encoded]) -> dict[str, int]:

@@ -29,7 +29,7 @@ from fedlada.flower.nodes import Nodes
 from fedlada.flower.versions import Versions
 from fedlada.messages.ledger import ENVELOPE
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Broadcast, Kept, Upload
+from fedlada.methods.state import Broadcast, Kept
 from fedlada.models.flat import FlatModel, model_with
 from fedlada.training.history import History
 
@@ -40,7 +40,7 @@ LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every task of a run has in common."""
+    """Settings that every task of a run has in common."""
 
     run: str
     attempt: str
@@ -218,7 +218,7 @@ class GridEngine(Engine):
         self.ledger.add(client, f"{direction}/{ENVELOPE}", whole - sum(sizes.values()))
 
     def task(self, client: int) -> wire.Task:
-        """What a client is asked in this round."""
+        """A client's task in this round."""
         work, round = self.settings.work, self.plan.round
         memory = self.versions.of(client, round - 1) if self.remembers else None
         nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]
@@ -243,21 +243,20 @@ class GridEngine(Engine):
 
     def read(self, reply: Message, work: Assignment) -> tuple[Answer, dict[str, int]]:
         """A client's answer, checked against what it was asked, and what its vectors weighed."""
-        done = wire.read_header(reply, wire.Done)
-        if done.status != "done":
-            self.diverged |= {work.client} if done.status == "diverged" else set()
-            raise wire.WrongMessage(done.reason)
-        asked = (self.settings.run, self.plan.round, work.client)
-        if (done.run, done.round, done.client) != asked:
-            raise wire.WrongMessage(
-                f"it answers for client {done.client} in round {done.round} of the run {done.run}, not for {asked}"
-            )
+        if wire.read_header(reply, wire.Done).status == "diverged":
+            self.diverged.add(work.client)
+        wire.check_done(reply, (self.settings.run, self.plan.round, work.client))
         expected = {"num-examples": self.nodes.num_examples[work.client], "num-steps": work.num_steps}
         for name, value in expected.items():
             if (said := wire.metric(reply, name, int)) != value:
                 raise wire.WrongMessage(f"it says {name} {said}, and {value} was agreed: did its data change?")
         try:
-            upload, sizes = self._upload(wire.vectors_of(reply))
+            record = wire.vectors_of(reply)
+            if self.settings.answer == "delta":
+                upload, sizes = self.coding.unpack(record, self.like_upload, self.plan.round)
+            else:
+                upload = wire.received_upload(record, self.broadcast, self.like_upload, self.settings.answer)
+                sizes = {"up/params": upload.delta.numel() * upload.delta.element_size()}
         except wire.NotFinite:
             self.diverged.add(work.client)
             raise
@@ -268,12 +267,6 @@ class GridEngine(Engine):
             self.diverged.add(work.client)
             raise wire.NotFinite("the norm of its update is infinite")
         return answer, sizes
-
-    def _upload(self, record: ArrayRecord) -> tuple[Upload, dict[str, int]]:
-        if self.settings.answer == "delta":
-            return self.coding.unpack(record, self.like_upload, self.plan.round)
-        upload = wire.received_upload(record, self.broadcast, self.like_upload, self.settings.answer)
-        return upload, {"up/params": upload.delta.numel() * upload.delta.element_size()}
 
     def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """The mean of the answers in the order of the clients, whatever order they came in."""

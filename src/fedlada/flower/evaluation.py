@@ -26,11 +26,9 @@ class ClientEvaluation(Observer):
         self.num_rounds = 0
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        """Remember which round is the last."""
         self.num_rounds = num_rounds
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Ask the nodes, where this round is to be evaluated."""
         if row["round"] % self.every and row["round"] != self.num_rounds:
             return
         engine = self.engine
@@ -54,11 +52,7 @@ class ClientEvaluation(Observer):
 
 def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
     """On how many samples a node evaluated, and what came out; refuses what would spoil the mean of all."""
-    done = wire.read_header(reply, wire.Done)
-    if done.status != "done":
-        raise wire.WrongMessage(done.reason)
-    if (done.run, done.round, done.client) != asked:
-        raise wire.WrongMessage(f"it answers for {(done.run, done.round, done.client)}, not for {asked}")
+    wire.check_done(reply, asked)
     num_examples = wire.metric(reply, "num-examples", int)
     if not 1 <= num_examples <= MOST_EXAMPLES:
         raise wire.WrongMessage(f"it evaluated on {num_examples} samples: 1 to {MOST_EXAMPLES} are possible")
@@ -94,14 +88,13 @@ class FlowerEvaluation(Observer):
         self.function = function
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Call it with the model's `state_dict`."""
         model = simulation.engine.model(simulation.server.params)
         measured = self.function(row["round"], ArrayRecord(model.state_dict())) or MetricRecord()
         row.update({f"test_{name}": value for name, value in measured.items()})
 
 
 def as_flower_result(done: Result) -> FlowerResult:
-    """What a run gave, in Flower's form: the model's `state_dict`, and each round's numbers by where they came from."""
+    """A run's result in Flower's form: the model's `state_dict`, and each round's numbers by where they came from."""
     result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
     places = {
         "test_": result.evaluate_metrics_serverapp,

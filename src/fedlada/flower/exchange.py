@@ -28,7 +28,7 @@ class TooFewReplies(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Replies:
-    """What a round waits for, and what happens to those who do not answer."""
+    """The answers that a round waits for, and the fate of those who do not answer."""
 
     minimum: int = 1
     """Usable answers without which a round does not count."""
@@ -71,7 +71,7 @@ def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
 
 
 def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
-    """What has arrived for these ids, with the client that was asked; answered ids are taken out of `asked`."""
+    """The replies to these ids, with the client that was asked; answered ids are taken out of `asked`."""
     arrived = []
     for reply in _all_of(grid, asked):
         client = asked.pop(reply.metadata.reply_to_message_id, None)
@@ -130,7 +130,7 @@ def in_short(error: Error) -> str:
 
 
 def one_line(text: object) -> str:
-    """What a node said, for the log: it may have sent anything."""
+    """A node's text on one line, for the log: it may have sent anything."""
     line = " ".join(str(text).split())
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."

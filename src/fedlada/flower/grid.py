@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 Fault = Callable[[int, Message, Message], Iterable[Message]]
-"""What arrives, from the client's number, the message and the true reply: nothing, another reply, several."""
+"""The replies that arrive, from the client's number, the message and the true reply: none, another, several."""
 
 APP_RAISED = 2
 """Flower's error code for an app that raised an error."""
@@ -60,26 +60,21 @@ class InProcessGrid(Grid):
         }
 
     def set_run(self, run: Any) -> None:
-        """Flower's name for the run."""
         self._run = run
 
     @property
     def run(self) -> Any:
-        """What `set_run` was given."""
         return self._run
 
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """A message, in the older form of Flower's."""
         return Message(content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are there."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Run the app on each message."""
         ids = []
         for message in messages:
             self._counter += 1
@@ -94,7 +89,6 @@ class InProcessGrid(Grid):
         return [reply for message_id in reversed(list(message_ids)) for reply in self._arrived.pop(message_id, [])]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Push, then pull."""
         return self.pull_messages(self.push_messages(messages))
 
     def _answers(self, message: Message) -> Iterable[Message]:

@@ -23,7 +23,7 @@ MOST_EXAMPLES = 1 << 40
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What the server and every node must have in common."""
+    """Facts that the server and every node must have in common."""
 
     method: str
     """Its fingerprint."""
@@ -51,7 +51,7 @@ class Nodes:
         self.num_clients = num_clients
         self.present: dict[int, Node] = {}
         self.num_examples: dict[int, int] = {}
-        """What each client said it has; a client whose data change in the middle of a run is refused."""
+        """Samples by client, as each said; a client whose data change in the middle of a run is refused."""
         self.deadline = 0.0
         """When the patience for the current round is over."""
         self._refused: dict[int, tuple[str, float]] = {}

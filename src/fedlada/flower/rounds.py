@@ -1,4 +1,4 @@
-"""What each round will be, as far as a server can know that never sees the data."""
+"""The plan of each round, as far as a server knows it that never sees the data."""
 
 from __future__ import annotations
 

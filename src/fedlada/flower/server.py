@@ -1,4 +1,4 @@
-"""What runs on the server: a strategy behind Flower's `ServerApp`."""
+"""The server's app: a strategy behind Flower's `ServerApp`."""
 
 from __future__ import annotations
 

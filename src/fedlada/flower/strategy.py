@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from flwr.serverapp.strategy import Strategy
 from fedlada.data.samples import as_samples
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.threads import check_threads
-from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize
 from fedlada.federation.schedules import Schedule
 from fedlada.flower import wire
@@ -28,8 +28,8 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.rounds import RemoteRounds
-from fedlada.flower.stored import run_name, stored_examples, upgraded
-from fedlada.flower.versions import NotesAttempt, new_attempt
+from fedlada.flower.stored import run_name, stored_examples
+from fedlada.flower.versions import NotesAttempt
 from fedlada.methods.combine import Combiner, Mean
 from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
@@ -37,7 +37,7 @@ from fedlada.methods.validation import count, whole_number
 from fedlada.models.flat import trainable, untrained_digest
 from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
-from fedlada.runs.parts import describe_part, words_of
+from fedlada.runs.parts import describe_method, words_of
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, PlainProgress, as_observer
 from fedlada.training.resolve import (
@@ -48,6 +48,7 @@ from fedlada.training.resolve import (
     resolve_method,
     resolve_model,
     resolve_schedule,
+    resolve_work,
 )
 from fedlada.training.simulation import Simulation
 
@@ -94,8 +95,7 @@ class MethodStrategy(Strategy):
         threads: int = 1,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if local_epochs is not None and local_steps is not None:
-            raise ValueError("give local_epochs or local_steps, not both")
+        self.work = resolve_work(batch_size, local_epochs, local_steps)
         if eval_clients_every is not None:
             count("eval_clients_every", eval_clients_every)
         count("num_clients", num_clients)
@@ -107,9 +107,6 @@ class MethodStrategy(Strategy):
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
-        self.work = LocalWork(
-            batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps
-        )
         self.schedule = resolve_schedule(lr, lr_decay, method)
         self.weights = weights
         self.replies = replies or Replies()
@@ -167,9 +164,8 @@ class MethodStrategy(Strategy):
         folder = None
         if out is not None:
             config = self._config(engine, rounds, nodes)
-            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, upgrade=upgraded, warn=log.warning)
-            checkpoints = folder.checkpoints
-            engine.checkpoints = checkpoints.rounds
+            folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
+            engine.checkpoints = folder.checkpoints.rounds
         simulation.run(rounds, observers, folder=folder)
         return simulation.result()
 
@@ -192,8 +188,7 @@ class MethodStrategy(Strategy):
         if timeout is not None:
             self.replies = replace(self.replies, time_limit=timeout)
         callbacks = [] if evaluate_fn is None else [FlowerEvaluation(evaluate_fn)]
-        done = self.run(grid, num_rounds, callbacks=callbacks)
-        return as_flower_result(done)
+        return as_flower_result(self.run(grid, num_rounds, callbacks=callbacks))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -222,11 +217,9 @@ class MethodStrategy(Strategy):
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing, see `configure_evaluate`."""
         return None
 
     def summary(self) -> None:
-        """Say what will be run."""
         log.info("%s over %d clients, %s", self.method.name, self.num_clients, self.replies)
 
     def _running(self) -> GridEngine:
@@ -244,7 +237,7 @@ class MethodStrategy(Strategy):
             self.loss,
             settings=Settings(
                 run=name,
-                attempt=new_attempt(),
+                attempt=uuid.uuid4().hex[:16],
                 seed=self.seed,
                 work=self.work,
                 threads=self.threads,
@@ -289,10 +282,7 @@ class MethodStrategy(Strategy):
         return {
             "engine": "flower",
             "run": engine.settings.run,
-            "method": self.method.name,
-            "local": [describe_part(part) for part in self.method.local],
-            "server": describe_part(self.method.server),
-            "combiner": describe_part(self.method.combiner),
+            **describe_method(self.method),
             "num_params": engine.initial_params().numel(),
             "num_clients": self.num_clients,
             "cohorts": words_of(self.cohorts),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import re
-import uuid
 from dataclasses import dataclass
 
 from fedlada.training.history import History, Row
@@ -36,11 +35,6 @@ class Version:
         if match is None:
             raise ValueError(f"{text[:100]!r} does not name a memory")
         return cls(int(match[1]), match[2])
-
-
-def new_attempt() -> str:
-    """A name that no other start of a server has."""
-    return uuid.uuid4().hex[:16]
 
 
 class Versions:
@@ -74,5 +68,4 @@ class NotesAttempt(Observer):
         self.attempt = attempt
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Before anything is stored."""
         row["attempt"] = self.attempt

@@ -1,4 +1,4 @@
-"""What travels: states as Flower's records and back. The only file that knows how vectors become records.
+"""States as Flower's records and back. The only file that knows how vectors become records.
 
 Down goes one `ArrayRecord` with the broadcast and one `ConfigRecord` that says what to do; up come one `ArrayRecord`
 with the upload, a `ConfigRecord` that says what was done, and a `MetricRecord`. Nothing that arrives is trusted: names,
@@ -76,14 +76,14 @@ def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
 
 
 def fingerprint(method: FederatedMethod) -> str:
-    """What must be the same on the server and on the nodes: the method with all its hyper-parameters."""
+    """The method with all its hyper-parameters, which must be the same on the server and on the nodes."""
     parts = ", ".join(describe_part(part) for part in (*method.local, method.server))
     return f"{method.name}: {parts}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a node is asked to do in a round, beside the vectors."""
+    """A node's task in a round, beside the vectors."""
 
     method: str
     """The method's fingerprint."""
@@ -109,7 +109,7 @@ class Task:
     threads: int = 1
     """CPU threads to compute with: their number decides the last bits."""
     answer: str = "delta"
-    """What to send back: the upload, or ("params") the parameters that it leads to, as Flower's wrappers expect."""
+    """The answer: the upload, or ("params") the parameters that it leads to, as Flower's wrappers expect."""
 
     @property
     def work(self) -> LocalWork:
@@ -119,7 +119,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What a node says about its work, beside the vectors."""
+    """A node's report about its work, beside the vectors."""
 
     run: str
     round: int
@@ -131,7 +131,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting:
-    """What a newcomer is asked: who it is, with the model that it makes from the server's seed."""
+    """The question to a newcomer: who it is, with the model that it makes from the server's seed."""
 
     seed: str
     """In digits, as in a task."""
@@ -139,7 +139,7 @@ class Greeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """What a node says of itself."""
+    """A node's answer to a greeting."""
 
     method: str
     client: int
@@ -153,21 +153,11 @@ class Hello:
 Header = TypeVar("Header", Task, Done, Greeting, Hello)
 
 
-def header_record(header: Task | Done | Greeting | Hello) -> ConfigRecord:
-    """A header as a record."""
-    return ConfigRecord({"format": FORMAT, **{one.name: getattr(header, one.name) for one in fields(header)}})
-
-
-def content_of(message: Message) -> RecordDict:
-    """The content of a reply, or why there is none."""
-    if message.has_error():
-        raise WrongMessage(f"its app raised an error: {in_short(message.error)}")
-    return message.content
-
-
 def read_header(message: Message, kind: type[Header]) -> Header:
     """The header of a message, every field of its type."""
-    record = content_of(message).config_records.get(HEADER)
+    if message.has_error():
+        raise WrongMessage(f"its app raised an error: {in_short(message.error)}")
+    record = message.content.config_records.get(HEADER)
     if record is None:
         raise WrongMessage(f"it has no record {HEADER!r}")
     version = record.get("format")
@@ -181,6 +171,17 @@ def read_header(message: Message, kind: type[Header]) -> Header:
             raise WrongMessage(f"its field {one.name!r} must be of type {one.type}, got {value!r}")
         values[one.name] = value
     return kind(**values)
+
+
+def check_done(reply: Message, asked: tuple[str, int, int]) -> None:
+    """Refuse a reply that is not done, or not for the run, the round and the client that were asked for."""
+    done = read_header(reply, Done)
+    if done.status != "done":
+        raise WrongMessage(done.reason)
+    if (done.run, done.round, done.client) != asked:
+        raise WrongMessage(
+            f"it answers for client {done.client} in round {done.round} of the run {done.run}, not for {asked}"
+        )
 
 
 def vectors_of(message: Message) -> ArrayRecord:
@@ -206,10 +207,7 @@ def content(
     more: Mapping[str, Any] | None = None,
 ) -> RecordDict:
     """The content of a message; `more` are fields that a wrapper wants to send along."""
-    record = header_record(header)
-    for name, value in (more or {}).items():
-        record[name] = value
-    records: dict[str, Any] = {HEADER: record}
+    records: dict[str, Any] = {HEADER: ConfigRecord({"format": FORMAT, **vars(header), **(more or {})})}
     if vectors is not None:
         records[VECTORS] = vectors
     if metrics is not None:

@@ -1,4 +1,4 @@
-"""What travels between server and clients: codes for vectors, messages as bytes, and a ledger of what they weigh."""
+"""Messages between server and clients: codes for vectors, messages as bytes, and a ledger of their sizes."""
 
 from fedlada.messages.codec import Codec, Encoded
 from fedlada.messages.errors import (

@@ -27,7 +27,7 @@ class Encoded:
 
     @property
     def num_bytes(self) -> int:
-        """What travels."""
+        """The size of all parts."""
         return sum(part.numel() * part.element_size() for part in self.parts.values())
 
 

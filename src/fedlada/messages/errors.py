@@ -1,4 +1,4 @@
-"""What can be wrong with a message; each has a name, so that nobody takes a wrong number for a right one."""
+"""Errors of messages; each kind has a name, so that nobody takes a wrong number for a right one."""
 
 
 class MessageError(RuntimeError):

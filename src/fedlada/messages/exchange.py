@@ -57,7 +57,7 @@ class Exchange:
                 rule = self.rules[path]
                 # What is the same vector as in an earlier round is the same message too: a client may have it already.
                 when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
-                encoded[path] = rule.codec.encode(vector.flatten(), self._key(path, when, client))
+                encoded[path] = rule.codec.encode(vector.flatten(), key(self.seed, f"messages {path}", when, client))
         return encoded
 
     def encode_finite(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
@@ -138,6 +138,3 @@ class Exchange:
             return change(path, vector) if path in self.remembered else vector
 
         return map_tensors(changed, upload)
-
-    def _key(self, path: str, round: int, client: int) -> int:
-        return key(self.seed, f"messages {path}", round, client)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 ENVELOPE = "(envelope)"
-"""What is around the vectors of a message: its header and checksum."""
+"""The header and checksum around the vectors of a message."""
 
 
 class Ledger:
@@ -32,7 +31,11 @@ class Ledger:
 
     def total(self, direction: str) -> int:
         """The bytes of all vectors that went `up` or `down`."""
-        return sum(n for (_, path), n in self.entries.items() if path.startswith(f"{direction}/") and _is_vector(path))
+        return sum(
+            n
+            for (_, path), n in self.entries.items()
+            if path.startswith(f"{direction}/") and path != f"{direction}/{ENVELOPE}"
+        )
 
     def in_vectors(self, direction: str, size: int) -> float:
         """The paper's unit Nd: the bytes a client in float32 vectors of the model's size, on average over clients."""
@@ -41,19 +44,20 @@ class Ledger:
 
     def by_vector(self) -> dict[str, int]:
         """All clients' bytes for each vector."""
-        return self._sums((path, n) for (_, path), n in self.entries.items())
+        sums: Counter[str] = Counter()
+        for (_, path), size in self.entries.items():
+            sums[path] += size
+        return dict(sums)
 
     def by_client(self) -> dict[str, list[int]]:
         """For each client its bytes down and up, envelopes included."""
-        clients = sorted({client for client, _ in self.entries})
-        down, up = (
-            self._sums((str(client), n) for (client, path), n in self.entries.items() if path.startswith(direction))
-            for direction in ("down/", "up/")
-        )
-        return {str(client): [down.get(str(client), 0), up.get(str(client), 0)] for client in clients}
+        sums = {client: [0, 0] for client in sorted({client for client, _ in self.entries})}
+        for (client, path), size in self.entries.items():
+            sums[client][path.startswith("up/")] += size
+        return {str(client): both for client, both in sums.items()}
 
     def row(self, size: int) -> dict[str, Any]:
-        """What a round's row says, for a model of that size."""
+        """The columns of a round's row, for a model of that size."""
         return {
             "bytes_up": self.total("up"),
             "bytes_down": self.total("down"),
@@ -62,14 +66,3 @@ class Ledger:
             "bytes_by_vector": self.by_vector(),
             "bytes_by_client": self.by_client(),
         }
-
-    @staticmethod
-    def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-        sums: Counter[str] = Counter()
-        for name, n in pairs:
-            sums[name] += n
-        return dict(sums)
-
-
-def _is_vector(path: str) -> bool:
-    return not path.endswith(f"/{ENVELOPE}")

@@ -115,7 +115,7 @@ class Messages:
 
 
 def vector_sizes(method: FederatedMethod) -> dict[str, int]:
-    """What a method sends, with sizes as in its rehearsal: `down/params`, ..., `up/delta`, ..."""
+    """The vectors that a method sends, with sizes as in its rehearsal: `down/params`, ..., `up/delta`, ..."""
     return {
         path: vector.numel()
         for state in (method.rehearsal.broadcast, method.rehearsal.upload)
@@ -155,7 +155,7 @@ def in_full(text: str) -> str:
 
 
 def _check_pairs(rules: Mapping[str, Rule], text: str) -> None:
-    """What travels in some rounds alone must go both ways, equally often: the server's stays as it is in between."""
+    """Refuse a vector that travels in some rounds alone, unless it goes both ways equally often."""
     for path, rule in rules.items():
         same = [other for other in rules if short(other) == short(path)]
         if rule.every > 1 and {other.partition("/")[0] for other in same} != {"up", "down"}:

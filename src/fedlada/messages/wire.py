@@ -32,7 +32,7 @@ assert sys.byteorder == "little", "messages are written in the order of little-e
 
 
 def header(vectors: Mapping[str, Encoded], about: Mapping[str, Any]) -> bytes:
-    """What stands before the parts: who sends what, in which code."""
+    """The header before the parts: who sends what, in which code."""
     listed = {path: [one.codec, one.size, _numbers(one)] for path, one in vectors.items()}
     return json.dumps({"about": dict(about), "vectors": listed}, separators=(",", ":"), sort_keys=True).encode()
 
@@ -56,12 +56,12 @@ def to_bytes(vectors: Mapping[str, Encoded], about: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a receiver expects of one vector."""
+    """One vector as a receiver expects it."""
 
     codec: Codec
     size: int
     numbers: torch.dtype = torch.float32
-    """What the receiver computes with: exact numbers come as these."""
+    """The type that the receiver computes with: exact numbers come as this."""
 
     def form(self) -> dict[str, Form]:
         """The parts."""
@@ -69,7 +69,7 @@ class Expected:
         return {name: (self.numbers, size) for name, (_, size) in form.items()} if self.codec.is_exact else form
 
     def listed(self) -> list[Any]:
-        """What a header says of it."""
+        """Its entry in a header."""
         return [self.codec.name, self.size, _name(self.numbers) if self.codec.is_exact else ""]
 
 
@@ -85,7 +85,7 @@ def from_bytes(data: bytes, expected: Mapping[str, Expected], about: Mapping[str
     for path, one in sorted(expected.items()):
         parts: dict[str, Tensor] = {}
         for name, (dtype, length) in one.form().items():
-            width = length * torch.empty(0, dtype=dtype).element_size()
+            width = length * dtype.itemsize
             if place + width > end:
                 raise Truncated(f"the message ends in the middle of {path}")
             part = bytearray(data[place : place + width])
@@ -132,7 +132,7 @@ def _check_listed(listed: Mapping[str, Any], expected: Mapping[str, Expected]) -
 
 
 def _numbers(one: Encoded) -> str:
-    """What exact numbers are; every other code has one form only."""
+    """The type of exact numbers; every other code has one form only."""
     values = one.parts.get("values")
     return _name(values.dtype) if values is not None and one.codec == "float32" else ""
 
@@ -142,7 +142,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _cut(text: object) -> str:
-    """What somebody else wrote, for a sentence."""
+    """A text of somebody else's, short enough for a sentence."""
     shown = text if isinstance(text, str) else repr(text)
     return shown if len(shown) <= 200 else f"{shown[:200]} ..."
 

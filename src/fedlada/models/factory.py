@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -50,13 +53,33 @@ def model_factory(name: str) -> Callable[..., nn.Module]:
     if name in MODELS:
         return MODELS[name]
     module, _, attribute = name.partition(":")
-    if not is_built_in(name) and "" not in sys.path:  # as `python -m` has it: a module beside the user is found
-        sys.path.insert(0, "")
+    if is_built_in(name):
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
     try:
-        factory = getattr(importlib.import_module(module), attribute)
+        with _working_directory():
+            factory = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # the user's module runs here, and can fail in any way
         what = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
         raise ValueError(f"the model {name!r} cannot be imported: {' '.join(what.split())}") from None
     if not callable(factory):
         raise ValueError(f"the model {name!r} is not a function")
-    return factory  # type: ignore[no-any-return]
+
+    @wraps(factory, updated=())
+    def make(*arguments: Any, **named: Any) -> nn.Module:
+        with _working_directory():
+            return factory(*arguments, **named)  # type: ignore[no-any-return]
+
+    return make
+
+
+@contextmanager
+def _working_directory() -> Iterator[None]:
+    """Find modules that lie beside the user, as `python -m` does; the path is afterwards as it was."""
+    is_there = "" in sys.path
+    if not is_there:
+        sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        if not is_there and "" in sys.path:
+            sys.path.remove("")

@@ -1,1 +1,1 @@
-"""What the paper published, computed again: its tables, its figures, its theorem."""
+"""The paper's results, computed again: its tables, its figures, its theorem."""

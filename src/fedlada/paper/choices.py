@@ -7,7 +7,7 @@ from typing import Any
 
 from fedlada.methods.recipes import hyper_parameters
 from fedlada.methods.validation import one_of
-from fedlada.training.suggested import ADAPTIVE, SGD_BASED, TUNED, is_adaptive, printed_hyper
+from fedlada.training.suggested import ADAPTIVE, SGD_BASED, TUNED, Tuned, is_adaptive, printed_hyper
 from fedlada.workbench.campaign.identity import device_kind
 from fedlada.workbench.experiment import Experiment
 
@@ -88,7 +88,7 @@ def values_of(preset: str, paper_dataset: str, dataset: str, method: str) -> Val
     if (ours := OURS.get((dataset, method))) is not None:
         return Values(ours[0], hyper={**with_l2.hyper, **ours[1]})
     found = TUNED.get((dataset, method))
-    return printed if found is None else Values(found["lr"], hyper=dict(found.get("hyper", {})))
+    return printed if found is None else Values(found[0], hyper=dict(found[1]))
 
 
 def _printed(paper_dataset: str, method: str) -> Values:
@@ -105,7 +105,7 @@ def _with_l2(values: Values) -> Values:
     return replace(values, hyper={**values.hyper, **({"decoupled": False} if "decoupled" in values.hyper else {})})
 
 
-OURS: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {
+OURS: dict[tuple[str, str], Tuned] = {
     ("fashion-mnist", "fedavg"): (0.15, {"weight_decay": 0.0}),
     ("fashion-mnist", "fedprox"): (0.15, {"mu": 0.01, "weight_decay": 0.0}),
     ("fashion-mnist", "scaffold"): (0.05, {"correction": 1.0, "server_lr": 1.5, "weight_decay": 1e-4}),

@@ -1,20 +1,19 @@
-"""What SCAFFOLD and FedLADA do to a client's steps, computed on a problem with two clients and two parameters."""
+"""The corrections of SCAFFOLD and FedLADA, computed on a problem with two clients and two parameters."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import fedavg, fedlada, scaffold
-from fedlada.methods.state import Kept, Server
-from fedlada.plots.chart import Chart, Series
+from fedlada.paper.dislocation import optimum, play, series_of
+from fedlada.plots.chart import Chart
 
-OPTIMA = (torch.tensor([2.0, 0.5], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64))
-CURVATURES = (torch.tensor([3.0, 0.6], dtype=torch.float64), torch.tensor([0.6, 3.0], dtype=torch.float64))
+OPTIMA = torch.tensor([[2.0, 0.5], [0.5, 2.0]], dtype=torch.float64)
+CURVATURES = torch.tensor([[3.0, 0.6], [0.6, 3.0]], dtype=torch.float64)
 START = torch.zeros(2, dtype=torch.float64)
 SHARED = torch.tensor([0.8, 0.8], dtype=torch.float64)
 NUM_STEPS, WARM_ROUNDS = 4, 3
@@ -28,52 +27,25 @@ METHODS: dict[str, tuple[FederatedMethod, float]] = {
 def corrections() -> Chart:
     """Both clients' local steps in one round, after a few in which the corrections were learnt."""
     series = [
-        Series("clients' optima", *_columns(list(OPTIMA)), style="points"),
-        Series("common optimum", *_columns([_optimum()]), style="points"),
+        series_of("clients' optima", OPTIMA, "points"),
+        series_of("common optimum", optimum(CURVATURES, OPTIMA)[None], "points"),
     ]
     for name, (method, lr) in METHODS.items():
-        for client, path in enumerate(_paths(method, lr)):
-            series.append(Series(f"{name}, client {client + 1}", *_columns(path), style="arrows"))
+        paths = _paths(method, lr)
+        series += [series_of(f"{name}, client {client + 1}", paths[:, client], "arrows") for client in range(2)]
     note = f"Two quadratic objectives, {NUM_STEPS} local steps; the methods' own code, not a drawing."
     return Chart("F7: the two corrections", "first parameter", "second parameter", tuple(series), note=note)
 
 
-def _paths(method: FederatedMethod, lr: float) -> list[list[Tensor]]:
-    """The iterates of each client in the round after the warm-up, from a point that all methods share."""
-    server, kept = method.init(START.clone()), [method.init_kept(START) for _ in OPTIMA]
+def _paths(method: FederatedMethod, lr: float) -> Tensor:
+    """The iterates of both clients in the round after the warm-up, from a point that all methods share."""
+    server, kept = method.init(START.clone()), None
     for _ in range(WARM_ROUNDS):
-        server, kept, _ = _round(method, server, kept, lr)
-    return _round(method, replace(server, params=SHARED.clone()), kept, lr)[2]
+        played = play(method, server, kept, gradients=_gradients, lr=lr, num_steps=NUM_STEPS)
+        server, kept = played.after, played.kept
+    shared = replace(server, params=SHARED.clone())
+    return play(method, shared, kept, gradients=_gradients, lr=lr, num_steps=NUM_STEPS).paths
 
 
-def _round(
-    method: FederatedMethod, server: Server, kept: list[Kept], lr: float
-) -> tuple[Server, list[Kept], list[list[Tensor]]]:
-    uploads, memories, paths = [], [], []
-    for client, memory in enumerate(kept):
-        local = method.begin(server.broadcast, memory, lr=lr)
-        path = [local.params]
-        for _ in range(NUM_STEPS):
-            local = method.step(local, partial(_gradient, client))
-            path.append(local.params)
-        upload, memory = method.finish(local, NUM_STEPS)
-        uploads.append(upload)
-        memories.append(memory)
-        paths.append(path)
-    server = method.aggregate(server, method.combine(uploads), lr=lr, num_steps=NUM_STEPS, participation=1.0)
-    return server, memories, paths
-
-
-def _gradient(client: int, point: Tensor) -> Tensor:
-    return CURVATURES[client] * (point - OPTIMA[client])
-
-
-def _optimum() -> Tensor:
-    """Where the mean of the objectives is lowest."""
-    weighted = sum(curvature * optimum for curvature, optimum in zip(CURVATURES, OPTIMA, strict=True))
-    return torch.as_tensor(weighted / sum(CURVATURES))
-
-
-def _columns(points: list[Tensor]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    x, y = zip(*(point.tolist() for point in points), strict=True)
-    return x, y
+def _gradients(points: Tensor) -> Tensor:
+    return CURVATURES * (points - OPTIMA)

@@ -1,4 +1,4 @@
-"""What a reproduction says of itself: its setting, the hyper-parameters of both presets, the named choices."""
+"""The description of a reproduction: its setting, the hyper-parameters of both presets, the named choices."""
 
 from __future__ import annotations
 

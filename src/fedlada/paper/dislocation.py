@@ -17,7 +17,9 @@ from torch import Tensor
 
 from fedlada import recipes
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Server, Upload, map_tensors
+from fedlada.methods.state import GradientAt, Kept, Server, Upload, map_tensors
+from fedlada.paper.setting import Setting
+from fedlada.paper.target import Results, Shown, Target
 from fedlada.plots.chart import Chart, Series
 from fedlada.workbench.report.table import Table
 
@@ -40,9 +42,9 @@ CURVATURES = torch.tensor([[0.4, 2.0], [0.6, 1.6]], dtype=torch.float64)
 """h_i in F_i(x) = 1/2 sum_j h_ij (x_j - x*_ij)^2: flat on the way to x*, steep where the clients disagree."""
 
 
-def optimum() -> Tensor:
+def optimum(curvatures: Tensor = CURVATURES, optima: Tensor = OPTIMA) -> Tensor:
     """x*, where the mean of both gradients is zero."""
-    return (CURVATURES * OPTIMA).sum(0) / CURVATURES.sum(0)
+    return (curvatures * optima).sum(0) / curvatures.sum(0)
 
 
 def gradients(params: Tensor) -> Tensor:
@@ -62,11 +64,12 @@ def excess(params: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Played:
-    """One round: both clients' paths `[K + 1, 2, 2]`, the mean upload, the server afterwards."""
+    """One round: both clients' paths `[K + 1, 2, 2]`, the mean upload, the server and the memories afterwards."""
 
     paths: Tensor
     mean: Upload
     after: Server
+    kept: Kept
 
     @property
     def pseudo_gradient(self) -> Tensor:
@@ -74,21 +77,26 @@ class Played:
         return self.mean.delta / (LOCAL_RATE * NUM_STEPS)
 
 
-def play(method: FederatedMethod, server: Server) -> Played:
+def play(
+    method: FederatedMethod,
+    server: Server,
+    kept: Kept | None = None,
+    *,
+    gradients: GradientAt = gradients,
+    lr: float = LOCAL_RATE,
+    num_steps: int = NUM_STEPS,
+) -> Played:
     """Both clients take K exact gradient steps, each corrected by the method, and the server takes its own."""
     broadcast = map_tensors(lambda vector: vector.expand(2, -1), server.broadcast)
-    local = method.begin(broadcast, method.init_kept(broadcast.params), lr=LOCAL_RATE)
+    local = method.begin(broadcast, kept or method.init_kept(broadcast.params), lr=lr)
     path = [local.params]
-    for _ in range(NUM_STEPS):
+    for _ in range(num_steps):
         local = method.step(local, gradients)
         path.append(local.params)
-    uploads, _ = method.finish(local, NUM_STEPS)
+    uploads, kept = method.finish(local, num_steps)
     mean = map_tensors(lambda vector: vector.mean(0), uploads)
-    return Played(torch.stack(path), mean, _aggregate(method, server, mean))
-
-
-def _aggregate(method: FederatedMethod, server: Server, mean: Upload) -> Server:
-    return method.aggregate(server, mean, lr=LOCAL_RATE, num_steps=NUM_STEPS, participation=1.0)
+    after = method.aggregate(server, mean, lr=lr, num_steps=num_steps, participation=1.0)
+    return Played(torch.stack(path), mean, after, kept)
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,9 @@ def fork(alpha: float, shared_rounds: int = SHARED_ROUNDS) -> Fork:
     for _ in range(shared_rounds):
         shared = play(plain, server)
         # Adam's moments see the same deltas; its own step is not taken.
-        moments = _aggregate(_adam(alpha, ADAM_RATE), replace(server, optimizer=moments), shared.mean).optimizer
+        known = replace(server, optimizer=moments)
+        adam = _adam(alpha, ADAM_RATE)
+        moments = adam.aggregate(known, shared.mean, lr=LOCAL_RATE, num_steps=NUM_STEPS, participation=1.0).optimizer
         server = shared.after
     start = replace(server, optimizer=moments)
     length = _norm(play(plain, start).after.params - start.params)
@@ -199,20 +209,29 @@ def _angle(one: Tensor, other: Tensor) -> float:
 def _picture(own: Fork) -> Chart:
     paths = own.played[SGD].paths
     here = own.start.params
-    series = [_series(f"client {client + 1}", paths[:, client], "arrows") for client in range(2)]
+    series = [series_of(f"client {client + 1}", paths[:, client], "arrows") for client in range(2)]
     for name in (SGD, SAME_RATE):
         played = own.played[name]
         there = played.after.params
-        series.append(_series(f"step of {name}", torch.stack([here, there]), "arrows"))
+        series.append(series_of(f"step of {name}", torch.stack([here, there]), "arrows"))
         # Both arrows show the way down for one round's worth of local steps.
         for label, vector in (("g_a", played.pseudo_gradient), ("grad F", global_gradient(there))):
             end = there - LOCAL_RATE * NUM_STEPS * vector
-            series.append(_series(f"{label} after {name}", torch.stack([there, end]), "arrows"))
-    series.append(_series("x*", optimum()[None], "points"))
-    series += [_series(f"x*_{client + 1}", OPTIMA[client : client + 1], "points") for client in range(2)]
+            series.append(series_of(f"{label} after {name}", torch.stack([there, end]), "arrows"))
+    series.append(series_of("x*", optimum()[None], "points"))
+    series += [series_of(f"x*_{client + 1}", OPTIMA[client : client + 1], "points") for client in range(2)]
     note = f"alpha {ALPHA:g}; g_a is the clients' mean step of round t. Where its arrow and grad F's part, it misleads."
     return Chart("Matching dislocation, computed", "x_1", "x_2", tuple(series), note=note)
 
 
-def _series(name: str, points: Tensor, style: str) -> Series:
+def series_of(name: str, points: Tensor, style: str) -> Series:
+    """Points `[N, 2]` of the plane."""
     return Series(name, x=tuple(points[:, 0].tolist()), y=tuple(points[:, 1].tolist()), style=style)
+
+
+def _show(setting: Setting, results: Results) -> Shown:
+    table, chart = matching_dislocation()
+    return Shown((table,), (chart,))
+
+
+F8 = Target(name="F8", title="Matching dislocation", show=_show)

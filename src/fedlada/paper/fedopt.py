@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedlada.paper.main_runs import stands_for
 from fedlada.paper.published import FEDOPT, FEDOPT_VALUES
 from fedlada.paper.rules import seeds_rule
-from fedlada.paper.setting import Setting, name_of
+from fedlada.paper.setting import Setting, name_of, stands_for
 from fedlada.paper.target import Results, Shown, Target, percent, printed
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.over_seeds import best, final, over_seeds
@@ -84,7 +83,7 @@ def show(setting: Setting, results: Results) -> Shown:
     return Shown(tuple(tables), tuple(charts))
 
 
-TARGET = Target(
+SERVER_OPTIMIZERS = Target(
     name="FEDOPT",
     title="Server optimizers (Reddi et al. 2021)",
     papers=PAPERS,

@@ -6,11 +6,10 @@ import statistics
 from typing import Any
 
 from fedlada.paper.choices import values_of
-from fedlada.paper.main_runs import stands_for
 from fedlada.paper.published import SIMULATOR, SIMULATOR_SECONDS
 from fedlada.paper.rules import seeds_rule
-from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, percent, printed
+from fedlada.paper.setting import Setting, name_of, stands_for
+from fedlada.paper.target import Results, Shown, Target, each_once, of_lines, percent, printed
 from fedlada.training.suggested import PUBLISHED, SGD_BASED
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.over_seeds import best, final, over_seeds
@@ -27,16 +26,14 @@ LAST = 5
 """Evaluations in the mean at the end."""
 
 
-def requests(setting: Setting) -> list[Request]:
-    """Each method with its published values, and FedLADA with its own, on two partitions."""
+def _lines(setting: Setting, concentration: float) -> dict[str, list[Request]]:
+    """Each method with its published values, and FedLADA with its own, on one partition."""
     goal = setting.goal(min(ROUNDS, setting.scale.curve))
-    needed = []
-    for concentration in CONCENTRATIONS:
-        same = {"concentration": concentration, "cohorts": "bernoulli", "eval_every": 1}
-        for name, method, values in _rows(setting):
-            group = _group(name, concentration)
-            needed += setting.requests(group, PAPER, method, goal, **{**values, **same})
-    return needed
+    same = {"concentration": concentration, "cohorts": "bernoulli", "eval_every": 1}
+    return {
+        name: setting.requests(f"{name}, Dirichlet {concentration:g}", PAPER, method, goal, **{**values, **same})
+        for name, method, values in _rows(setting)
+    }
 
 
 def _rows(setting: Setting) -> list[tuple[str, str, dict[str, Any]]]:
@@ -59,29 +56,17 @@ def published_values(method: str) -> dict[str, Any]:
     return {**SGD_BASED, **found, "hyper": hyper}
 
 
-def _group(name: str, concentration: float) -> str:
-    return f"{name}, Dirichlet {concentration:g}"
-
-
-def show(setting: Setting, results: Results) -> Shown:
+def _show(setting: Setting, results: Results) -> Shown:
     """Published and own accuracies beside each other, a table and a chart for each partition."""
-    return Shown(
-        tuple(_table(setting, results, one) for one in CONCENTRATIONS),
-        tuple(
-            outcome_curves(
-                f"FLSIM: Dirichlet {one:g}",
-                {name: results[_group(name, one)] for name, _, _ in _rows(setting)},
-                "test_accuracy",
-            )
-            for one in CONCENTRATIONS
-        ),
-    )
+    found = {one: of_lines(_lines(setting, one), results) for one in CONCENTRATIONS}
+    charts = (outcome_curves(f"FLSIM: Dirichlet {one:g}", own, "test_accuracy") for one, own in found.items())
+    return Shown(tuple(_table(setting, own, one) for one, own in found.items()), tuple(charts))
 
 
-def _table(setting: Setting, results: Results, concentration: float) -> Table:
+def _table(setting: Setting, lines: Results, concentration: float) -> Table:
     rows = []
     for name, method, _ in _rows(setting):
-        outcomes = results[_group(name, concentration)]
+        outcomes = lines[name]
         accuracies = (best("test_accuracy"), final("test_accuracy", LAST), best("test_accuracy_of_mean"))
         seconds = over_seeds(outcomes, _seconds)
         rows.append(
@@ -112,13 +97,13 @@ def _seconds(outcome: Outcome) -> float | None:
     return statistics.median(row["seconds"] for row in rows) if rows else None
 
 
-TARGET = Target(
+FLSIM = Target(
     name="FLSIM",
     title="The authors' simulator",
     papers=(PAPER,),
     methods=METHODS,
-    requests=requests,
-    show=show,
+    requests=lambda setting: each_once(*(_lines(setting, one) for one in CONCENTRATIONS)),
+    show=_show,
     quick_seeds=1,
     is_of_the_paper=False,
 )

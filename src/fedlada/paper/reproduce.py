@@ -21,19 +21,12 @@ from fedlada.paper.setting import Setting
 from fedlada.paper.target import Shown, Target, group
 from fedlada.paper.targets import OF_THE_PAPER, TARGETS
 from fedlada.workbench.campaign.request import Outcome, Request
-from fedlada.workbench.campaign.run import Budget, Work, carry_out
+from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
-from fedlada.workbench.campaign.write import announce, write_folder
-from fedlada.workbench.cli.campaign import (
-    campaign_flags,
-    print_tables,
-    read_data,
-    say_and_end,
-    still_open,
-    take_over,
-    work_of,
-)
+from fedlada.workbench.campaign.write import announce, still_open, write_folder
+from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import NearestChoice, Words
+from fedlada.workbench.cli.output import print_tables
 from fedlada.workbench.report.command import command_line
 from fedlada.workbench.words import as_file_name
 
@@ -104,9 +97,8 @@ def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
       fedlada reproduce T6,T8 --scale full --device cuda --data-dir data --out results
       fedlada reproduce all --scale full --data-dir data --shard 2/4 --out share2
     """
-    budget = Budget(flags["budget"])
+    work, quiet = work_of(flags), flags["quiet"] or flags["as_json"]
     settings, requests = asked_for(targets, flags)
-    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
     if "theory" in targets and (flags["budget"] is not None or work.shard.of > 1 or work.only_show):
         raise ValueError(
             "theory is computed in one go, without runs: leave --budget, --shard and --only-show out, or theory"
@@ -217,38 +209,15 @@ def _write_all(
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
         notes = [*still_open(own, work), *setting_notes(settings[name], own)]
         all_notes |= dict.fromkeys(notes)
-        _write(place, _title([name]), shown[name], own, notes, command)
+        write_folder(place, _title([name]), **vars(shown[name]), outcomes=own, notes=notes, command=command)
     if several:
         together = Shown(
             tuple(table for one in shown.values() for table in one.tables),
             tuple(chart for one in shown.values() for chart in one.charts),
         )
-        _write(folder, _title(targets), together, outcomes, list(all_notes), command, pictures=False)
+        title, notes = _title(targets), list(all_notes)
+        write_folder(folder, title, **vars(together), outcomes=outcomes, notes=notes, command=command, pictures=False)
     return shown
-
-
-def _write(
-    folder: Path,
-    title: str,
-    shown: Shown,
-    outcomes: list[Outcome],
-    notes: list[str],
-    command: str,
-    *,
-    pictures: bool = True,
-) -> None:
-    problem = write_folder(
-        folder,
-        title,
-        tables=shown.tables,
-        charts=shown.charts,
-        outcomes=outcomes,
-        notes=notes,
-        command=command,
-        pictures=pictures,
-    )
-    if problem:
-        print(f"fedlada: {problem}", file=sys.stderr)
 
 
 def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: dict[str, Any], work: Work) -> None:
@@ -263,7 +232,7 @@ def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: 
 
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:
-    """What makes this folder again, on one machine and to its end."""
+    """The command that makes this folder again, on one machine and to its end."""
     named = (
         "scale",
         "preset",
@@ -277,6 +246,5 @@ def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str
         "smooth",
         "cache",
     )
-    given = [(name, flags[name]) for name in named if flags[name] is not None]
-    flags_alone = command_line("reproduce", [*given, *([("out", out)] if out else [])])
+    flags_alone = command_line("reproduce", [*((name, flags[name]) for name in named), ("out", out)])
     return flags_alone.replace("reproduce", f"reproduce {','.join(targets)}", 1)

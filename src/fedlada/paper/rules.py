@@ -33,3 +33,9 @@ def accuracy_rule(setting: Setting, what: str) -> str:
     """Which accuracy is shown."""
     smoothed = "" if setting.smooth == 1 else f", as the mean of {setting.smooth} evaluations that follow each other"
     return f"{what}{smoothed}. {seeds_rule(setting)}"
+
+
+def best_and_last_rule(setting: Setting) -> str:
+    """Which of a run's accuracies are shown where the paper's may be either."""
+    rounds = setting.goal(setting.scale.curve).rounds
+    return accuracy_rule(setting, f"The paper does not say whether best or last; here both, of {rounds} rounds")

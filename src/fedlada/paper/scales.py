@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,6 @@ FULL = Scale(
     checkpoint_minutes=3.0,
 )
 
-_SMALL_LENETS = {"GeLU": "fedlada.paper.small_lenet:gelu", "SMU": "fedlada.paper.small_lenet:smu"}
-
 QUICK_ON_DIGITS = Scale(
     name="quick",
     datasets=("digits",),
@@ -91,36 +89,30 @@ QUICK_ON_DIGITS = Scale(
     epochs={2: 2, 4: 4, 5: 5, 10: 10, 20: 20},
     accuracies={"digits": Accuracies(early=0.85, middle=0.92, test=0.95, train=0.95)},
     settings={"model": "mlp", "concentration": 0.1, "num_clients": 50, "cohort_size": 5, "batch_size": 10},
-    lenet_models=_SMALL_LENETS,
+    lenet_models={"GeLU": "fedlada.paper.small_lenet:gelu", "SMU": "fedlada.paper.small_lenet:smu"},
 )
 
-QUICK = Scale(
-    name="quick",
+QUICK = replace(
+    QUICK_ON_DIGITS,
     datasets=("fashion-mnist",),
-    curve=100,
-    longest=120,
-    lenet=40,
     eval_every=2,
     eval_train_every=10,
     epochs={2: 1, 4: 2, 5: 1, 10: 5, 20: 10},
     accuracies={"fashion-mnist": Accuracies(early=0.75, middle=0.80, test=0.83, train=0.85)},
     settings={"model": "mlp", "concentration": 0.1, "num_clients": 100, "cohort_size": 10, "batch_size": 50},
-    lenet_models=_SMALL_LENETS,
     for_lenet=QUICK_ON_DIGITS,
 )
 
-SMOKE = Scale(
+SMOKE = replace(
+    QUICK_ON_DIGITS,
     name="smoke",
-    datasets=("digits",),
     curve=2,
     longest=3,
     lenet=2,
-    eval_every=1,
     eval_train_every=1,
     epochs=dict.fromkeys((2, 4, 5, 10, 20), 1),
     accuracies={"digits": Accuracies(early=0.15, middle=0.3, test=0.5, train=0.5)},
     settings={"model": "mlp", "concentration": 0.6, "num_clients": 20, "cohort_size": 2, "batch_size": 40},
-    lenet_models=_SMALL_LENETS,
 )
 
 SCALES = ("smoke", "quick", "full")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ from fedlada.methods.validation import count, one_of
 from fedlada.paper.choices import Values, values_of
 from fedlada.paper.published import DATASETS, NAMES, TITLES
 from fedlada.paper.scales import Accuracies, Scale, scale_of
-from fedlada.workbench.campaign.goal import Goal, Milestone
-from fedlada.workbench.campaign.request import Request
+from fedlada.workbench.campaign.request import Goal, Milestone, Request
 from fedlada.workbench.experiment import Experiment
 
 
@@ -90,7 +89,7 @@ class Setting:
         return TITLES[self.dataset(paper)]
 
     def accuracies(self, paper: str) -> Accuracies:
-        """What is to be reached on it."""
+        """The accuracies to reach on it."""
         return self.scale.accuracies[self.dataset(paper)]
 
     def milestone(self, target: float, metric: str = "test_accuracy") -> Milestone:
@@ -150,3 +149,22 @@ class Setting:
 def name_of(method: str) -> str:
     """A method as the paper writes it."""
     return NAMES[method]
+
+
+def main_lines(setting: Setting, paper: str, methods: Sequence[str], goal: Goal) -> dict[str, list[Request]]:
+    """Each method's run for each seed, by the method's name."""
+    return {
+        name_of(method): setting.requests(main_group(setting, paper, method), paper, method, goal)
+        for method in setting.methods(*methods)
+    }
+
+
+def main_group(setting: Setting, paper: str, method: str) -> str:
+    """The name of such runs in results."""
+    return f"{name_of(method)} on {setting.title(paper)}"
+
+
+def stands_for(setting: Setting, paper: str) -> str:
+    """Which data were used, in a few words for a title."""
+    own = setting.title(paper)
+    return own if own == TITLES[paper] else f"{own} in the place of {TITLES[paper]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fedlada.paper.setting import Setting
 from fedlada.plots.chart import Chart
@@ -12,6 +13,9 @@ from fedlada.workbench.campaign.over_seeds import OverSeeds, best, final, over_s
 from fedlada.workbench.campaign.request import Outcome, Request
 from fedlada.workbench.report.table import NEVER, Table
 
+Name = TypeVar("Name")
+Lines = Mapping[str, Sequence[Request]]
+"""The runs of each line of a chart, or row of a table, by its name: one for each seed."""
 Results = Mapping[str, Sequence[Outcome]]
 """The outcomes of each group of requests, one for each seed."""
 
@@ -39,7 +43,8 @@ class Target:
     """The paper's data sets that it is about."""
     methods: tuple[str, ...] = ()
     """The methods it compares, of which some can be left out; none where it is about the variants of one."""
-    requests: Callable[[Setting], Sequence[Request]]
+    requests: Callable[[Setting], Sequence[Request]] = lambda _: ()
+    """The runs that it needs; none where all is computed on the spot."""
     show: Callable[[Setting, Results], Shown]
     smoke_seeds: int = 1
     """How many seeds a scale takes unless told."""
@@ -61,6 +66,17 @@ def group(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     return groups
 
 
+def each_once(*lines: Mapping[Name, Sequence[Request]]) -> list[Request]:
+    """All runs of these lines; those that two of them share are there once."""
+    groups = {own[0].group: own for one in lines for own in one.values()}
+    return [request for own in groups.values() for request in own]
+
+
+def of_lines(lines: Mapping[Name, Sequence[Request]], results: Results) -> dict[Name, Sequence[Outcome]]:
+    """The outcomes of each line."""
+    return {name: results[own[0].group] for name, own in lines.items()}
+
+
 def printed(value: float | None, digits: int = 1) -> str:
     """A figure of the paper."""
     if value is None:
@@ -78,13 +94,7 @@ def ratios(values: Sequence[float | None]) -> list[str]:
 
 def percent(figure: OverSeeds, digits: int = 1) -> str:
     """Accuracies in percent."""
-    scaled = OverSeeds(
-        tuple(100 * value for value in figure.values),
-        figure.num_seeds,
-        figure.num_diverged,
-        figure.num_unfinished,
-        figure.num_unmeasured,
-    )
+    scaled = replace(figure, values=tuple(100 * value for value in figure.values))
     return scaled.text(digits, without="-")
 
 

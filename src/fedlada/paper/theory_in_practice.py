@@ -6,23 +6,20 @@ import hashlib
 import json
 from pathlib import Path
 
+from fedlada import __version__
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import Results, Shown, Target
 from fedlada.paper.theory import study
 from fedlada.plots.chart import Chart
 from fedlada.runs.files import write_json
-from fedlada.workbench.campaign.request import Request
 from fedlada.workbench.report.table import Table
 
 
-def requests(setting: Setting) -> list[Request]:
-    """None: its small problems are no runs of a data set."""
-    return []
-
-
-def show(setting: Setting, results: Results) -> Shown:
+def _show(setting: Setting, results: Results) -> Shown:
     """The study's tables and charts; computed once for a scale, its seeds and a version of the library."""
-    path = None if setting.folder is None else setting.folder / f"study-{_digest(setting)}.json"
+    key = json.dumps([setting.scale.name, setting.seeds, __version__])
+    name = f"study-{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
+    path = None if setting.folder is None else setting.folder / name
     known = None if path is None else _read(path)
     if known is not None:
         return known
@@ -35,15 +32,8 @@ def show(setting: Setting, results: Results) -> Shown:
     return shown
 
 
-def _digest(setting: Setting) -> str:
-    from fedlada import __version__
-
-    key = json.dumps([setting.scale.name, setting.seeds, __version__])
-    return hashlib.sha256(key.encode()).hexdigest()[:20]
-
-
 def _read(path: Path) -> Shown | None:
-    """What is kept; nothing where it cannot be read, for it can be computed again."""
+    """The kept study; nothing where it cannot be read, for it can be computed again."""
     try:
         kept = json.loads(path.read_bytes())
         tables, charts = map(Table.from_json, kept["tables"]), map(Chart.from_json, kept["charts"])
@@ -52,11 +42,10 @@ def _read(path: Path) -> Shown | None:
         return None
 
 
-TARGET = Target(
+THEORY = Target(
     name="theory",
     title="Theory in practice",
-    requests=requests,
-    show=show,
+    show=_show,
     smoke_seeds=2,
     quick_seeds=8,
     full_seeds=8,

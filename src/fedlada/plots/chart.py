@@ -58,24 +58,14 @@ class Chart:
             series = tuple(
                 Series(
                     str(one["name"]),
-                    x=_numbers(one["x"]),
-                    y=_numbers(one["y"]),
-                    low=_numbers(one["low"]),
-                    high=_numbers(one["high"]),
                     style=one["style"],
+                    **{name: _numbers(one[name]) for name in ("x", "y", "low", "high")},
                 )
                 for one in values["series"]
             )
-            return cls(
-                title=str(values["title"]),
-                x_label=str(values["x_label"]),
-                y_label=str(values["y_label"]),
-                series=series,
-                log_x=bool(values["log_x"]),
-                log_y=bool(values["log_y"]),
-                targets=_numbers(values["targets"]),
-                note=str(values["note"]),
-            )
+            title, x_label, y_label, note = (str(values[name]) for name in ("title", "x_label", "y_label", "note"))
+            log_x, log_y = bool(values["log_x"]), bool(values["log_y"])
+            return cls(title, x_label, y_label, series, log_x, log_y, _numbers(values["targets"]), note)
         except (KeyError, TypeError):
             raise ValueError("a stored chart needs all fields of Chart and Series") from None
 

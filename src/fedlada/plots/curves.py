@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -17,7 +17,7 @@ X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "megabytes": ("megabytes, up + down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
     "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
 }
-"""What a curve can be drawn against: its label, and how much of it a round adds."""
+"""Axes that a curve can be drawn against: the label, and how much a round adds."""
 
 
 def curves(
@@ -60,11 +60,11 @@ def _measured(rows: Sequence[Row], metric: str, amount: Callable[[Row], float]) 
 
 def _of(row: Row, name: str) -> float:
     value = row.get(name)
-    return float(value) if value is not None and is_number(value) else 0.0
+    return float(value) if is_number(value) else 0.0
 
 
-def is_number(value: Any) -> bool:
-    """Whether it can be drawn."""
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is a number that can be drawn: a file can hold whole numbers of any length."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 

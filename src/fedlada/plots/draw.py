@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +36,7 @@ PAPER: dict[Any, Any] = {
 
 def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tuple[Figure, Any]:
     """A figure that no window system needs to know of, and its axes: one, or several side by side."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
     every = figure.subplots(1, columns, squeeze=False)[0]
     for axes in every:
         axes.spines[["top", "right"]].set_visible(False)
@@ -50,20 +45,18 @@ def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tup
     return figure, every[0] if columns == 1 else every
 
 
-@contextmanager
-def _paper_style() -> Iterator[None]:
+def _matplotlib() -> Any:
     try:
-        import matplotlib
+        import matplotlib.figure
     except ImportError:
         raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
-    with matplotlib.rc_context(PAPER):
-        yield
+    return matplotlib
 
 
 def draw_chart(chart: Chart, *beside: Chart) -> Figure:
     """A chart as a figure, in the style of a paper; others of the same series beside it, with its legend and y axis."""
     charts = (chart, *beside)
-    with _paper_style():
+    with _matplotlib().rc_context(PAPER):
         figure, axes = new_figure(width=5.6 if not beside else 4.6 * len(charts), height=3.9, columns=len(charts))
         every = axes if beside else [axes]
         for own, one in zip(every, charts, strict=True):
@@ -102,7 +95,7 @@ def save_chart(
     figure = draw_chart(chart, *beside)
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same data give the same file
     paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
-    with _paper_style():
+    with _matplotlib().rc_context(PAPER):
         for path, suffix in zip(paths, formats, strict=True):
             figure.savefig(path, dpi=200, metadata=undated.get(suffix))
     return paths
@@ -116,7 +109,9 @@ def plot_histories(
     title: str = "",
 ) -> Figure:
     """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed."""
-    chosen = metric or _best_known(histories)
+    rows = [row for seeds in histories.values() for history in seeds for row in history]
+    known = (name for name in ("test_accuracy", "test_loss") if any(row.get(name) is not None for row in rows))
+    chosen = metric or next(known, "train_loss")
     return draw_chart(curves(histories, chosen, title=title, targets=() if target is None else (target,)))
 
 
@@ -177,11 +172,3 @@ def plot_partition(clients: Sequence[Ints], labels: np.ndarray[Any, Any], *, tit
     if len(classes) <= 20:
         axes.legend(title="class", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
-
-
-def _best_known(histories: Mapping[str, Sequence[Sequence[Row]]]) -> str:
-    rows = [row for seeds in histories.values() for history in seeds for row in history]
-    for name in ("test_accuracy", "test_loss"):
-        if any(row.get(name) is not None for row in rows):
-            return name
-    return "train_loss"

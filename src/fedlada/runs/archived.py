@@ -22,12 +22,8 @@ def is_archived(folder: Path) -> bool:
 
 
 def said_of(folder: Path) -> dict[str, str]:
-    """What its archive said of where and when such a run was made; nothing where that cannot be read."""
-    try:
-        made = json.loads((folder / FILE).read_bytes())["made"]
-        return {str(name): str(value) for name, value in made.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+    """Where and when such a run was made, by its archive; nothing where that cannot be read."""
+    return _read(folder)[1]
 
 
 def archived_notes(folders: Iterable[Path]) -> list[str]:
@@ -40,8 +36,16 @@ def archived_notes(folders: Iterable[Path]) -> list[str]:
 
 
 def _about(folder: Path) -> str:
+    version, made = _read(folder)
+    if not version:
+        return "of which nothing more can be read"
+    return "; ".join([f"fedlada {version}", *(f"{name} {value}" for name, value in made.items())])
+
+
+def _read(folder: Path) -> tuple[str, dict[str, str]]:
+    """The version that ran it, and where and when; empty where that cannot be read."""
     try:
         said = json.loads((folder / FILE).read_bytes())
-        return "; ".join([f"fedlada {said['fedlada']}", *(f"{name} {value}" for name, value in said["made"].items())])
+        return str(said["fedlada"]), {str(name): str(value) for name, value in said["made"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "of which nothing more can be read"
+        return "", {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from fedlada.data.samples import ArraySamples
 from fedlada.federation.plan import Plan
-from fedlada.runs.files import write_json
+from fedlada.runs.files import read_object, write_json
 
 if TYPE_CHECKING:
     from fedlada.training.simulation import Simulation
@@ -47,10 +46,9 @@ def read_clients(folder: Path) -> list[list[int]] | None:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        stored = json.loads((folder / FILE).read_bytes())
-    except (OSError, ValueError):
+        return read_object(folder / FILE, FILE, "")
+    except ValueError:
         return {}
-    return stored if isinstance(stored, dict) else {}
 
 
 def _digest(simulation: Simulation) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import Any
 
 from torch import nn
 
+from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.models.flat import untrained_digest
-from fedlada.runs.parts import describe_part, describe_value, words_of
+from fedlada.runs.files import read_object
+from fedlada.runs.parts import describe_method, describe_value, words_of
 from fedlada.training.simulation import Simulation
 
 FREE_TO_CHANGE = {
@@ -31,6 +32,19 @@ FREE_TO_CHANGE = {
     "replies",
 }
 """Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
+LATER = {
+    "combiner": "Mean()",
+    "messages": "float32",
+    "answer": "delta",
+    "eval_clients_every": None,
+    "eval_batch_size": AS_USUAL.eval_batch_size,
+}
+"""Fields that earlier versions did not store, with the value that their runs had."""
+REASONS = {
+    "eval_batch_size": "the last bits of what is measured depend on it",
+    "threads": "the last bits of the weights depend on it",
+}
+"""Why a field that changes no method must not change."""
 
 
 def is_experiment(config: Mapping[str, Any]) -> bool:
@@ -59,15 +73,14 @@ def refuse_other_than_experiment(folder: Path) -> None:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """A run's `config.json`."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{folder} is not a run's folder: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{folder / 'config.json'} is not a JSON object")
-    return config
+    path = folder / "config.json"
+    return read_object(path, str(path), f"{folder} is not a run's folder: it has no config.json")
+
+
+def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the fields of `config` that came later; threads, which were not noted, as there."""
+    later = {**LATER, "threads": config.get("threads")}
+    return {**{name: value for name, value in later.items() if name in config}, **stored}
 
 
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
@@ -82,7 +95,8 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
                 return inner
             continue
         said = [repr(one[name]) if name in one else "at its default" for one in (stored, config)]
-        return f"{name} is {said[0]} there and {said[1]} here"
+        reason = f", and {REASONS[name]}" if name in REASONS else ""
+        return f"{name} is {said[0]} there and {said[1]} here{reason}"
     return ""
 
 
@@ -102,12 +116,10 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     """
     plan, engine = simulation.plan, simulation.engine
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
+    untrained = untrained_digest(engine.model(simulation.server.params))
     clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
-        "method": engine.method.name,
-        "local": [describe_part(part) for part in engine.method.local],
-        "server": describe_part(engine.method.server),
-        "combiner": describe_part(engine.method.combiner),
+        **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),
         "data": engine.data_digest(),
@@ -119,16 +131,12 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "weights": plan.weights,
         "unreliable": words_of(plan.unreliable),
         "eval_every": simulation.evaluation.eval_every,
+        "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
-        **_describe_untrained(simulation),
+        # Frozen parameters and buffers, where there are any: no checkpoint holds them.
+        **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
     }
-
-
-def _describe_untrained(simulation: Simulation) -> dict[str, str]:
-    """Frozen parameters and buffers, where there are any: no checkpoint holds them."""
-    digest = untrained_digest(simulation.engine.model(simulation.server.params))
-    return {} if digest == hashlib.sha256().hexdigest() else {"not_trained": digest}
 
 
 def _describe_loss(loss: Any) -> str:

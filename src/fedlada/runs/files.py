@@ -34,6 +34,19 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     make_durable(path.parent)
 
 
+def read_object(path: Path, name: str, missing: str) -> dict[str, Any]:
+    """A JSON file that holds an object, or one sentence about that `name`; `missing` where there is none."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(missing) from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{name} is not a JSON object")
+    return values
+
+
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

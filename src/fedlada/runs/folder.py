@@ -19,7 +19,14 @@ from fedlada.methods.validation import count, positive
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
-from fedlada.runs.config import describe, is_experiment, read_config, refuse_another, refuse_other_than_experiment
+from fedlada.runs.config import (
+    completed,
+    describe,
+    is_experiment,
+    read_config,
+    refuse_another,
+    refuse_other_than_experiment,
+)
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.training.history import History, Row
@@ -55,11 +62,10 @@ class RunFolder(Observer):
         self.path = Path(path)
         self.config = config
         self.checkpoint_every = checkpoint_every
-        self.checkpoint_seconds = None if checkpoint_minutes is None else 60 * checkpoint_minutes
+        self.checkpoint_seconds = math.inf if checkpoint_minutes is None else 60 * checkpoint_minutes
         self.upgrade = upgrade
         self.warn = warn
         self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
-        self.resumed_at = 0
         self._best_accuracy = -math.inf
         self._new_best: tuple[Tensor, Row] | None = None
         self._lock = FileLock(self.path / ".lock")
@@ -70,8 +76,9 @@ class RunFolder(Observer):
         return self.path / "metrics.jsonl"
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        self._open(simulation)
+        self._open()
         try:
+            self._write_config(self.config or describe(simulation), simulation)
             self._resume(simulation)
             write_clients(self.path, simulation)
         except BaseException:
@@ -88,10 +95,8 @@ class RunFolder(Observer):
         if accuracy is not None and accuracy > self._best_accuracy:
             self._best_accuracy = accuracy
             self._new_best = (simulation.server.params, row)
-        due = simulation.round % self.checkpoint_every == 0
-        if self.checkpoint_seconds is not None:
-            due = due or time.monotonic() - self._saved_at >= self.checkpoint_seconds
-        if due:
+        is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
+        if is_late or simulation.round % self.checkpoint_every == 0:
             self.save(simulation)
 
     def on_end(self, simulation: Simulation) -> None:
@@ -121,7 +126,7 @@ class RunFolder(Observer):
             append_row(self.metrics_path, row)
             self._num_lines += 1
 
-    def _open(self, simulation: Simulation) -> None:
+    def _open(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -131,11 +136,6 @@ class RunFolder(Observer):
             ) from None
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
-        try:
-            self._write_config(self.config or describe(simulation), simulation)
-        except BaseException:
-            self._lock.release()
-            raise
 
     def _write_config(self, config: dict[str, Any], simulation: Simulation) -> None:
         config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds
@@ -143,8 +143,14 @@ class RunFolder(Observer):
         if path.exists():
             if is_experiment(config):
                 refuse_other_than_experiment(self.path)
-            stored = self.upgrade(read_config(self.path))
+            found = read_config(self.path)
+            stored = self.upgrade(completed(found, config))
             refuse_another(self.path, stored, config)
+            if "threads" in config and "threads" not in found and simulation.engine.device.type == "cpu":
+                self.warn(
+                    f"{self.path} was stored by an earlier version, which did not note its number of threads: it goes "
+                    f"on with {config['threads']}, and its last bits may not be those of a run in one go"
+                )
             if "rounds" in stored:  # asking for less must not forget how far the run was to go
                 config["rounds"] = max(stored["rounds"], config["rounds"])
         elif self.metrics_path.exists():
@@ -170,7 +176,6 @@ class RunFolder(Observer):
             simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
             simulation.history = History(rows[:round])
             break
-        self.resumed_at = simulation.round
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedlada.plots.curves import is_number
 from fedlada.runs.files import CannotWrite, write_text
 from fedlada.training.history import Row
 
@@ -20,9 +21,6 @@ COHORTS = ("clients", "lost", "refused")
 """Every round has these; an archive keeps no others of most rounds."""
 MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds"}
 MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
-LARGEST = 1e300
-"""What is larger is no measurement, and a file can hold whole numbers of any length."""
-
 EVALUATED = ("test_", "validation_", "full_train_")
 """How the names of what is measured in some rounds alone begin."""
 
@@ -83,8 +81,8 @@ def _fault(row: Row) -> str:
         if name not in row:
             return f"it has no {name}"
     for name, value in row.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
-        if (name in COUNTS and not is_number) or (name in MEASURED and not is_number and value is not None):
+        is_measured = name in COUNTS or (name in MEASURED and value is not None)
+        if is_measured and not is_number(value):
             return f"{name} is {shortened(value)}, which must be a number"
         if name in COHORTS and not (isinstance(value, list) and all(type(client) is int for client in value)):
             return f"{name} is {shortened(value)}, which must be a list of clients"

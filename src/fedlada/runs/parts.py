@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import map_inside
 
 
@@ -23,6 +24,16 @@ def describe_part(part: object) -> str:
     )
     named = map_inside(_Named, own)
     return f"{type(part).__qualname__}({', '.join(f'{k}={describe_value(v)}' for k, v in sorted(named.items()))})"
+
+
+def describe_method(method: FederatedMethod) -> dict[str, Any]:
+    """A method by its name and its parts."""
+    return {
+        "method": method.name,
+        "local": [describe_part(part) for part in method.local],
+        "server": describe_part(method.server),
+        "combiner": describe_part(method.combiner),
+    }
 
 
 def words_of(thing: object) -> str:

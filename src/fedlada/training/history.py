@@ -1,4 +1,4 @@
-"""What happened in each round, and what came out in the end."""
+"""The history of a run's rounds, and its result."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class History(Sequence[Row]):
 
 @dataclass(frozen=True)
 class Result:
-    """What a simulation gives back."""
+    """The result of a simulation."""
 
     model: nn.Module
     """A copy of the given model with the final global parameters."""

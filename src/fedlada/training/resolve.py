@@ -1,4 +1,4 @@
-"""What users may leave out or name, made into objects: device, method, model, rates, messages, clients."""
+"""Arguments that users may leave out or name, made into objects: device, method, model, rates, messages, clients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.threads import cpu_threads
+from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, Everyone, FixedSize
 from fedlada.federation.partition import IID, Given, Partition
 from fedlada.federation.randomness import Ints, torch_seed
@@ -90,6 +91,13 @@ def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Modu
     if not isinstance(made, nn.Module):
         raise ValueError(f"model must be an nn.Module or a function that makes one, got {type(made).__name__}")
     return made
+
+
+def resolve_work(batch_size: int, local_epochs: int | None, local_steps: int | None) -> LocalWork:
+    """The local work in epochs, by default one, or in steps."""
+    if local_epochs is not None and local_steps is not None:
+        raise ValueError("give local_epochs or local_steps, not both")
+    return LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps)
 
 
 def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:

@@ -19,10 +19,6 @@ class SharedState(Observer):
     """Brings what the first process found in its folder to the others, before anybody looks at it."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        """The state that a resumed run starts from."""
-        self._share(simulation)
-
-    def _share(self, simulation: Simulation) -> None:
         known: list[Any] = [(simulation.round, simulation.history.rows, sorted(simulation.kept))]
         together(dist.broadcast_object_list, known, src=0, device=_object_device(simulation))
         simulation.round, rows, clients = known[0]
@@ -44,11 +40,9 @@ class SharedStop(Observer):
     """Stops all where the first process stops: it alone hears a Ctrl-C, looks at a clock, has callbacks."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        """A run that had already reached its end."""
         self._agree(simulation)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Told last, when the first process has made up its mind."""
         self._agree(simulation)
 
     def _agree(self, simulation: Simulation) -> None:

@@ -23,9 +23,11 @@ SGD_BASED = {"lr": 0.1, "lr_decay": 0.998}
 ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998}
 """The paper's rates."""
 
-ELSEWHERE: dict[str, dict[str, Any]] = {
-    "localadam": {"lr": 0.002, "hyper": {"v_init": 1e-6, "beta1": 0.0}},
-    "fedlada": {"lr": 0.003, "hyper": {"alpha": 0.3, "v_init": 1e-6, "beta1": 0.0}},
+Tuned = tuple[float, dict[str, Any]]
+"""A rate, and the hyper-parameters that are not the recipe's."""
+ELSEWHERE: dict[str, Tuned] = {
+    "localadam": (0.002, {"v_init": 1e-6, "beta1": 0.0}),
+    "fedlada": (0.003, {"alpha": 0.3, "v_init": 1e-6, "beta1": 0.0}),
 }
 """Where nothing was tuned and the paper prints nothing: above all no first moment, which starts anew in each round."""
 
@@ -46,70 +48,32 @@ PARENTS = {"fedlada_sam": "fedlada"}
 PAPER_ALPHA = {"cifar10": 0.1, "cifar100": 0.05, "tinyimagenet": 0.05}
 """FedLADA's; the paper prints none for FedCM and amended FedAdam, which stay at the recipes' 0.1."""
 
-TUNED: dict[tuple[str, str], dict[str, Any]] = {
-    ("digits", "fedavg"): {"lr": 0.07},
-    ("digits", "fedprox"): {"lr": 0.08, "hyper": {"mu": 0.6, "server_lr": 1.2}},
-    ("digits", "scaffold"): {"lr": 0.045, "hyper": {"server_lr": 1.2}},
-    ("digits", "fedcm"): {"lr": 0.2, "hyper": {"alpha": 0.25}},
-    ("digits", "fedadam"): {"lr": 0.05, "hyper": {"server_lr": 0.03, "tau": 1e-3}},
-    ("digits", "fedadam_amended"): {"lr": 0.05, "hyper": {"server_lr": 0.06, "alpha": 0.9}},
-    ("digits", "localadam"): {"lr": 0.002, "hyper": {"v_init": 1e-6, "beta1": 0.0}},
-    ("digits", "fedlada"): {"lr": 0.003, "hyper": {"alpha": 0.5, "v_init": 1e-7, "beta1": 0.0}},
-    ("cifar100", "fedavg"): {"lr": 0.03, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
-    ("cifar100", "scaffold"): {"lr": 0.05, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
-    ("cifar100", "fedcm"): {"lr": 0.1, "hyper": {"weight_decay": 1e-3, "clip_norm": 10.0, "alpha": 0.1}},
-    ("cifar100", "fedadam"): {
-        "lr": 0.03,
-        "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 0.1, "tau": 1e-2},
-    },
-    ("cifar100", "fedlada"): {
-        "lr": 5e-4,
-        "hyper": {
-            "weight_decay": 0.2,
-            "decoupled": True,
-            "clip_norm": 10.0,
-            "alpha": 0.1,
-            "v_init": 1e-7,
-            "beta1": 0.0,
-        },
-    },
-    ("cifar10", "fedavg"): {"lr": 0.1, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
-    ("cifar10", "scaffold"): {"lr": 0.05, "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 1.5}},
-    ("cifar10", "fedcm"): {"lr": 0.1, "hyper": {"weight_decay": 1e-3, "clip_norm": 10.0, "alpha": 0.1}},
-    ("cifar10", "fedadam"): {
-        "lr": 0.03,
-        "hyper": {"weight_decay": 3e-3, "clip_norm": 10.0, "server_lr": 0.1, "tau": 1e-2},
-    },
-    ("cifar10", "fedlada"): {
-        "lr": 0.03,
-        "hyper": {
-            "weight_decay": 3e-3,
-            "decoupled": True,
-            "clip_norm": 10.0,
-            "alpha": 0.1,
-            "v_init": 1e-8,
-            "beta1": 0.0,
-            "power": 0.125,
-        },
-    },
-    ("tinyimagenet", "fedavg"): {"lr": 0.05, "hyper": {"weight_decay": 1e-3, "clip_norm": 10.0, "server_lr": 1.5}},
-    ("tinyimagenet", "scaffold"): {"lr": 0.05, "hyper": {"weight_decay": 1e-3, "clip_norm": 10.0, "server_lr": 1.5}},
-    ("tinyimagenet", "fedcm"): {"lr": 0.1, "hyper": {"weight_decay": 5e-4, "clip_norm": 10.0, "alpha": 0.1}},
-    ("tinyimagenet", "fedadam"): {
-        "lr": 0.03,
-        "hyper": {"weight_decay": 1e-3, "clip_norm": 10.0, "server_lr": 0.1, "tau": 1e-2},
-    },
-    ("tinyimagenet", "fedlada"): {
-        "lr": 5e-4,
-        "hyper": {
-            "weight_decay": 0.05,
-            "decoupled": True,
-            "clip_norm": 10.0,
-            "alpha": 0.1,
-            "v_init": 1e-7,
-            "beta1": 0.0,
-        },
-    },
+CLIPPED = {"clip_norm": 10.0}
+DECOUPLED = {"decoupled": True, **CLIPPED, "alpha": 0.1}
+TUNED: dict[tuple[str, str], Tuned] = {
+    ("digits", "fedavg"): (0.07, {}),
+    ("digits", "fedprox"): (0.08, {"mu": 0.6, "server_lr": 1.2}),
+    ("digits", "scaffold"): (0.045, {"server_lr": 1.2}),
+    ("digits", "fedcm"): (0.2, {"alpha": 0.25}),
+    ("digits", "fedadam"): (0.05, {"server_lr": 0.03, "tau": 1e-3}),
+    ("digits", "fedadam_amended"): (0.05, {"server_lr": 0.06, "alpha": 0.9}),
+    ("digits", "localadam"): (0.002, {"v_init": 1e-6, "beta1": 0.0}),
+    ("digits", "fedlada"): (0.003, {"alpha": 0.5, "v_init": 1e-7, "beta1": 0.0}),
+    ("cifar100", "fedavg"): (0.03, {"weight_decay": 3e-3, **CLIPPED, "server_lr": 1.5}),
+    ("cifar100", "scaffold"): (0.05, {"weight_decay": 3e-3, **CLIPPED, "server_lr": 1.5}),
+    ("cifar100", "fedcm"): (0.1, {"weight_decay": 1e-3, **CLIPPED, "alpha": 0.1}),
+    ("cifar100", "fedadam"): (0.03, {"weight_decay": 3e-3, **CLIPPED, "server_lr": 0.1, "tau": 1e-2}),
+    ("cifar100", "fedlada"): (5e-4, {"weight_decay": 0.2, **DECOUPLED, "v_init": 1e-7, "beta1": 0.0}),
+    ("cifar10", "fedavg"): (0.1, {"weight_decay": 3e-3, **CLIPPED, "server_lr": 1.5}),
+    ("cifar10", "scaffold"): (0.05, {"weight_decay": 3e-3, **CLIPPED, "server_lr": 1.5}),
+    ("cifar10", "fedcm"): (0.1, {"weight_decay": 1e-3, **CLIPPED, "alpha": 0.1}),
+    ("cifar10", "fedadam"): (0.03, {"weight_decay": 3e-3, **CLIPPED, "server_lr": 0.1, "tau": 1e-2}),
+    ("cifar10", "fedlada"): (0.03, {"weight_decay": 3e-3, **DECOUPLED, "v_init": 1e-8, "beta1": 0.0, "power": 0.125}),
+    ("tinyimagenet", "fedavg"): (0.05, {"weight_decay": 1e-3, **CLIPPED, "server_lr": 1.5}),
+    ("tinyimagenet", "scaffold"): (0.05, {"weight_decay": 1e-3, **CLIPPED, "server_lr": 1.5}),
+    ("tinyimagenet", "fedcm"): (0.1, {"weight_decay": 5e-4, **CLIPPED, "alpha": 0.1}),
+    ("tinyimagenet", "fedadam"): (0.03, {"weight_decay": 1e-3, **CLIPPED, "server_lr": 0.1, "tau": 1e-2}),
+    ("tinyimagenet", "fedlada"): (5e-4, {"weight_decay": 0.05, **DECOUPLED, "v_init": 1e-7, "beta1": 0.0}),
 }
 
 
@@ -117,12 +81,12 @@ def suited(method: str, dataset: str | None = None) -> dict[str, Any]:
     """`lr`, `lr_decay` and `hyper` of a method on a data set, or on data of one's own."""
     method = PARENTS.get(method, method)
     rates = ADAPTIVE if is_adaptive(method) else SGD_BASED
-    found = TUNED.get((dataset or "", method))
-    if found is None and dataset in PAPER_ALPHA:
+    tuned = TUNED.get((dataset or "", method))
+    if tuned is None and dataset in PAPER_ALPHA:
         published = PUBLISHED.get(method, {})
-        hyper = {**printed_hyper(dataset, method), **published.get("hyper", {})}
-        found = {**published, "hyper": hyper}
-    return {**rates, "hyper": {}, **(ELSEWHERE.get(method, {}) if found is None else found)}
+        return {**rates, **published, "hyper": {**printed_hyper(dataset, method), **published.get("hyper", {})}}
+    lr, hyper = tuned or ELSEWHERE.get(method, (rates["lr"], {}))
+    return {**rates, "lr": lr, "hyper": hyper}
 
 
 def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:

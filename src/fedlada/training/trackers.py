@@ -10,7 +10,7 @@ from fedlada.training.simulation import Observer, Simulation
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """What can be drawn as a curve: numbers, not lists of clients."""
+    """The numbers of a row, which can be drawn as curves; not lists of clients."""
     return {name: value for name, value in row.items() if isinstance(value, (int, float)) and name != "round"}
 
 
@@ -30,12 +30,10 @@ class TensorBoard(Observer):
         self.events = self.writer(self.folder, purge_step=simulation.round + 1)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Add a point to each curve."""
         for name, value in scalars(row).items():
             self.events.add_scalar(name, value, row["round"])
 
     def on_end(self, simulation: Simulation) -> None:
-        """Close the file."""
         self.events.close()
 
 
@@ -48,11 +46,9 @@ class WeightsAndBiases(Observer):
         self.run = wandb.init(**init)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Log the round."""
         self.run.log(scalars(row), step=row["round"])
 
     def on_end(self, simulation: Simulation) -> None:
-        """Finish the run."""
         self.run.finish()
 
 
@@ -66,13 +62,10 @@ class MLflow(Observer):
         self.arguments = start_run
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        """Start the run."""
         self.mlflow.start_run(**self.arguments)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        """Log the round."""
         self.mlflow.log_metrics(scalars(row), step=row["round"])
 
     def on_end(self, simulation: Simulation) -> None:
-        """End the run."""
         self.mlflow.end_run()

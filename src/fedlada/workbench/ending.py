@@ -40,7 +40,7 @@ def when_asked_to_end(
 
 
 def _let_go_of_the_terminal() -> None:
-    """What is still written to a terminal that is gone goes nowhere, rather than ending the run with an error."""
+    """Send later output to nowhere: writing to a terminal that is gone would end the run with an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         with suppress(OSError):  # it was closed from the start

@@ -29,9 +29,11 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
 from fedlada.models.factory import check_model_name, model_factory
+from fedlada.runs.files import read_object
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
+from fedlada.training.trackers import TensorBoard
 from fedlada.workbench.presets import PLAIN, preset
 
 if TYPE_CHECKING:
@@ -122,8 +124,8 @@ class Experiment(EvaluationOptions):
         full = self.resolved()
         assert full.cohort_size is not None
         count("cohort_size", full.cohort_size)
-        if full.num_clients is not None and full.cohort_size > full.num_clients:
-            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {full.num_clients} clients")
+        if full.num_clients is not None:
+            FixedSize(full.cohort_size).check(full.num_clients)
         if full.partition == "natural" and self.num_clients is not None:
             raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
         if self.target is not None:
@@ -221,8 +223,7 @@ class Experiment(EvaluationOptions):
         partition = full.build_partition(source)
         num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
         assert num_clients is not None
-        if full.cohort_size > num_clients:
-            raise ValueError(f"cohort_size is {full.cohort_size}, but there are only {num_clients} clients")
+        FixedSize(full.cohort_size).check(num_clients)
         return FixedSize(full.cohort_size) if self.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
 
     def load_data(self, progress: Progress | None = None) -> Source:
@@ -255,6 +256,7 @@ class Experiment(EvaluationOptions):
         full = self.resolved()
         source = source or full.load_data()
         assert full.batch_size is not None
+        trackers = [TensorBoard(Path(out) / "events")] if self.tensorboard and out is not None else []
         return simulate(
             full.build_model(source),
             source.train,
@@ -273,7 +275,7 @@ class Experiment(EvaluationOptions):
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             **{one.name: getattr(full, one.name) for one in fields(EvaluationOptions)},
             stop_at_accuracy=full.target if full.stop_at_target else None,
-            callbacks=[*callbacks, *self._trackers(out)],
+            callbacks=[*callbacks, *trackers],
             out=None if out is None else self.folder(out),
             engine=full.engine,
             precision=full.precision,
@@ -297,13 +299,6 @@ class Experiment(EvaluationOptions):
             keep=self.keep,
             upgrade=lambda stored: json.loads(json.dumps(Experiment.from_json(stored).to_json())),
         )
-
-    def _trackers(self, out: str | Path | None) -> list[Callback]:
-        if not self.tensorboard or out is None:
-            return []
-        from fedlada.training.trackers import TensorBoard
-
-        return [TensorBoard(Path(out) / "events")]
 
     def to_json(self) -> dict[str, Any]:
         """Everything needed to run it again, as plain values."""
@@ -330,14 +325,7 @@ class Experiment(EvaluationOptions):
     @classmethod
     def read(cls, path: Path) -> Experiment:
         """The run stored in a `config.json`."""
-        try:
-            values = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise ValueError(f"there is no configuration {path}") from None
-        except (OSError, ValueError) as error:
-            raise ValueError(f"the configuration {path} cannot be read: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"the configuration {path} is not a JSON object")
+        values = read_object(path, f"the configuration {path}", f"there is no configuration {path}")
         try:
             return cls.from_json(values)
         except ValueError as error:

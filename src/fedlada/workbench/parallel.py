@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from fedlada.runs.folder import discard_states
 from fedlada.training.history import Row
 from fedlada.training.observers import describe
 from fedlada.training.simulation import Observer, Simulation, TrainingDiverged
-from fedlada.workbench.campaign.goal import Goal
+from fedlada.workbench.campaign.request import Goal
 from fedlada.workbench.ending import SIGNALS, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.progress import Course, Display, display_for
@@ -55,7 +56,7 @@ class Job:
 
     @property
     def cost(self) -> float:
-        """What a round costs beside one of another job, roughly: client work in epochs or steps."""
+        """The rough cost of a round beside one of another job: client work in epochs or steps."""
         return float(self.config["cohort_size"] * (self.config["local_steps"] or self.config["local_epochs"]))
 
 
@@ -88,7 +89,8 @@ def run_jobs(
 
 
 def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, way: str) -> list[str]:
-    channel = _Channel(_Direct(display), threading.Event(), deadline)
+    at_once = SimpleNamespace(put=lambda news: display.update(*news))
+    channel = _Channel(at_once, threading.Event(), deadline)
 
     def interrupt(*_: object) -> None:
         if channel.stop.is_set():
@@ -156,21 +158,18 @@ def _failure(future: Future[str]) -> str:
 
 def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
     """Show what the workers say until all are done."""
-    while not all(future.done() for future in futures):
-        try:
-            display.update(*news.get(timeout=0.2))
-        except queue.Empty:
-            continue
     while True:
+        is_over = all(future.done() for future in futures)
         try:
-            display.update(*news.get_nowait())
+            display.update(*news.get(not is_over, 0.2))
         except queue.Empty:
-            return
+            if is_over:
+                return
 
 
 @dataclass(frozen=True)
 class _Channel:
-    """What a worker knows of its parent: where to send news, when to stop."""
+    """A worker's link to its parent: where to send news, when to stop."""
 
     news: Any
     stop: Any
@@ -179,16 +178,6 @@ class _Channel:
     def is_late(self, seconds: float = 0.0) -> bool:
         """Whether the time would be over after so many more seconds."""
         return self.deadline is not None and time.time() + seconds >= self.deadline
-
-
-@dataclass(frozen=True)
-class _Direct:
-    """News of a run in this process: shown at once."""
-
-    display: Display
-
-    def put(self, news: tuple[int, int, str, bool]) -> None:
-        self.display.update(*news)
 
 
 _channel: _Channel | None = None

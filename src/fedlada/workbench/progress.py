@@ -1,4 +1,4 @@
-"""One progress display for many runs: what is done, what is at work, how long it will take."""
+"""Progress of many runs in one display, and of downloads and the like."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from fedlada.training.progress import new_bars
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LEAST_KNOWN = 0.01
 """The share of the work from which a time can be told."""
@@ -118,6 +122,44 @@ class Bars(Display):
     def close(self) -> None:
         """Leave the terminal as it was."""
         self.bars.stop()
+
+
+class Chores:
+    """Progress of downloads and the like: a bar for each; a line at each tenth of the way where nobody watches."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.live: Progress | None = None
+        self.tasks: dict[str, Any] = {}
+        self.tenths: dict[str, int] = {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Something is so far."""
+        if self.quiet:
+            return
+        if not sys.stderr.isatty():
+            tenth = done * 10 // max(1, total)
+            if tenth != self.tenths.get(what, 0):
+                print(f"{what}: {done} of {total}", file=sys.stderr)
+            self.tenths[what] = tenth
+            return
+        if self.live is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+            self.live = Progress(*columns, console=Console(stderr=True))
+            self.live.start()
+        if what not in self.tasks:
+            self.tasks[what] = self.live.add_task(what)
+        self.live.update(self.tasks[what], completed=done, total=total)
+
+    def __enter__(self) -> Chores:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live is not None:
+            self.live.stop()
 
 
 def display_for(courses: Sequence[Course], *, quiet: bool) -> Display:

@@ -14,13 +14,13 @@ FAULTS: Faults = {
     "client: starts from its own first model": (CLIENT, "engine.answers(broadcast, plan", "engine.answers(fresh, plan"),
     "client: batches without its number": (
         CLIENT,
-        "client=task.client,\n            num_steps",
-        "client=0,\n            num_steps",
+        '"client": task.client}',
+        '"client": 0}',
     ),
     "client: batches of the first round": (
         CLIENT,
-        "round=task.round,\n            client=task.client,\n            num_steps",
-        "round=1,\n            client=task.client,\n            num_steps",
+        '"round": task.round, "client"',
+        '"round": 1, "client"',
     ),
     "client: always a fresh memory": (CLIENT, "memories.load(start,", "memories.load(None,"),
     "client: sends without its rest": (CLIENT, "wanted = exchange.with_rest(wanted, kept)", "pass"),

@@ -41,9 +41,9 @@ FAULTS: Faults = {
         "(values == 0) & False",
     ),
     "noise: half of the key": (NOISE, "word.mul_(FIRST).bitwise_xor_(high)", "word.mul_(FIRST)"),
-    "noise: key without the client": (EXCHANGE, 'f"messages {path}", round, client)', 'f"messages {path}", round, 0)'),
-    "noise: key without the vector": (EXCHANGE, 'f"messages {path}", round', '"messages", round'),
-    "noise: key without the seed": (EXCHANGE, "return key(self.seed, ", "return key(0, "),
+    "noise: key without the client": (EXCHANGE, 'f"messages {path}", when, client)', 'f"messages {path}", when, 0)'),
+    "noise: key without the vector": (EXCHANGE, 'f"messages {path}", when', '"messages", when'),
+    "noise: key without the seed": (EXCHANGE, "key(self.seed, ", "key(0, "),
     "feedback: wrong sign": (EXCHANGE, "rest = vector - arrived[path]", "rest = arrived[path] - vector"),
     "feedback: the rest of the last round alone": (
         POST,
@@ -69,8 +69,8 @@ FAULTS: Faults = {
         '("clients", "lost", "refused")',
         '("clients", "refused")',
     ),
-    "ledger: envelopes are vectors": (LEDGER, " and _is_vector(path))", ")"),
-    "ledger: down and up swapped": (LEDGER, 'in ("down/", "up/")', 'in ("up/", "down/")'),
+    "ledger: envelopes are vectors": (LEDGER, ' and path != f"{direction}/{ENVELOPE}"', ""),
+    "ledger: down and up swapped": (LEDGER, 'path.startswith("up/")] += size', 'path.startswith("down/")] += size'),
     "ledger: vectors of all clients": (LEDGER, "(4 * size * len(clients))", "(4 * size)"),
     "ledger: a merge replaces": (LEDGER, "self.entries.update(other.entries)", "self.entries |= other.entries"),
     "wire: checksum not counted": (

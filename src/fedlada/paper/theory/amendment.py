@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlada import recipes
 from fedlada.methods.method import FederatedMethod
 from fedlada.paper.theory.fits import interval, slope_over_seeds
-from fedlada.paper.theory.horizon import auxiliary
+from fedlada.paper.theory.horizon import gradient_norms
 from fedlada.paper.theory.problem import Problem, make_problem
 from fedlada.paper.theory.trajectory import rounds
 from fedlada.plots.chart import Chart, Series
@@ -65,22 +65,11 @@ def _gradients(
     quarter = num_rounds - max(num_rounds // 4, 1)
     whole = torch.zeros(len(rates), len(seeds), dtype=torch.float64)
     late = torch.zeros_like(whole)
-    last = problem.start
-    walk = rounds(
-        problem,
-        method,
-        seeds=seeds,
-        cohort_size=COHORT_SIZE,
-        num_steps=NUM_STEPS,
-        num_rounds=num_rounds,
-        rates=rates,
-    )
-    for number, visit in enumerate(walk):
-        now = visit.before.params
-        whole += problem.gradient(auxiliary(now, last, alpha)).square().sum(-1)
+    sizes = {"cohort_size": COHORT_SIZE, "num_steps": NUM_STEPS, "num_rounds": num_rounds}
+    for number, (norm, now) in enumerate(gradient_norms(problem, method, alpha, seeds, rates=rates, **sizes)):
+        whole += norm
         if number >= quarter:
             late += problem.gradient(now).square().sum(-1)
-        last = now
     return whole / num_rounds, late / (num_rounds - quarter)
 
 
@@ -122,12 +111,11 @@ def optimum(alphas: Sequence[float], values: Sequence[Tensor]) -> str:
 
 
 def alpha_chart(sweep: AlphaSweep) -> Chart:
-    """What the theorem bounds against alpha, for each rate."""
+    """The theorem's bounded mean against alpha, for each rate."""
     series = []
     for rate, scale in enumerate(RATE_SCALES):
         own = [interval(values[rate].tolist()) for values in sweep.of_auxiliary]
-        low, high = tuple(one.low for one in own), tuple(one.high for one in own)
-        y = tuple(one.mean for one in own)
+        y, low, high = zip(*((one.mean, one.low, one.high) for one in own), strict=True)
         series.append(Series(f"{scale:g} x the theorem's eta_l", sweep.alphas, y, low, high))
     title, y_label = "The amended weight has a best value", "mean of ||grad F(z^t)||^2"
     return Chart(title, "alpha", y_label, tuple(series), log_x=True, note="Bands: 95 % t-intervals over seeds.")
@@ -153,15 +141,8 @@ def measure_consistency(
     def spread(method: FederatedMethod, num_steps: int) -> tuple[float, ...]:
         progress(f"consistency: {method.name}, K = {num_steps}")
         total = torch.zeros(len(seeds), dtype=torch.float64)
-        for visit in rounds(
-            problem,
-            method,
-            seeds=seeds,
-            cohort_size=COHORT_SIZE,
-            num_steps=num_steps,
-            num_rounds=num_rounds,
-            rates=[CONSISTENCY_RATE],
-        ):
+        sizes = {"cohort_size": COHORT_SIZE, "num_steps": num_steps, "num_rounds": num_rounds}
+        for visit in rounds(problem, method, seeds=seeds, rates=[CONSISTENCY_RATE], **sizes):
             total += (visit.ends - visit.after.params.unsqueeze(2)).square().sum(-1).mean(-1)[0]
         return tuple((total / num_rounds).tolist())
 

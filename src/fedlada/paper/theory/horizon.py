@@ -8,13 +8,15 @@ run is never stopped early, and no single lucky round can reach the target.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedlada import recipes
+from fedlada.methods.method import FederatedMethod
 from fedlada.paper.theory.problem import Problem
 from fedlada.paper.theory.trajectory import rounds
 
@@ -75,6 +77,17 @@ def auxiliary(now: Tensor, last: Tensor, alpha: float) -> Tensor:
     return now / alpha - (1 - alpha) / alpha * last
 
 
+def gradient_norms(
+    problem: Problem, method: FederatedMethod, alpha: float, seeds: Sequence[int], **run: Any
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each round of a `run` ||grad F(z^t)||^2, `[rate, seed]`, and x^t."""
+    last = problem.start  # x^{-1} = x^0
+    for visit in rounds(problem, method, seeds=seeds, **run):
+        now = visit.before.params
+        yield problem.gradient(auxiliary(now, last, alpha)).square().sum(-1), now
+        last = now
+
+
 @torch.inference_mode()
 def mean_gradient(problem: Problem, setting: Setting, seeds: Sequence[int], horizon: int) -> Tensor:
     """(1/T) sum_t ||grad F(z^t)||^2 for each of `SCALES` and each seed."""
@@ -87,19 +100,10 @@ def mean_gradient(problem: Problem, setting: Setting, seeds: Sequence[int], hori
         server_lr=setting.server_rate,
     )
     total = torch.zeros(len(SCALES), len(seeds), dtype=torch.float64)
-    last = problem.start  # x^{-1} = x^0
-    for visit in rounds(
-        problem,
-        method,
-        seeds=seeds,
-        cohort_size=setting.cohort_size,
-        num_steps=setting.num_steps,
-        num_rounds=horizon,
-        rates=[scale * setting.local_rate(horizon) for scale in SCALES],
-    ):
-        now = visit.before.params
-        total += problem.gradient(auxiliary(now, last, alpha)).square().sum(-1)
-        last = now
+    rates = [scale * setting.local_rate(horizon) for scale in SCALES]
+    sizes = {"cohort_size": setting.cohort_size, "num_steps": setting.num_steps, "num_rounds": horizon}
+    for norm, _ in gradient_norms(problem, method, alpha, seeds, rates=rates, **sizes):
+        total += norm
     return total / horizon
 
 

@@ -18,6 +18,8 @@ NUM_CLIENTS = 64
 """m where only some take part."""
 FEW = 4
 """S where K varies."""
+RULES = {False: "the theorem's", True: "best scale"}
+"""The names of both rules for the step sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +33,10 @@ class Plan:
     other: int
     """K where S varies, S where K varies."""
     num_clients: int
-    noise: float
     tilt: float
     target: float
-    expected: tuple[str, str]
+    noise: float = 1.0
+    expected: tuple[str, str] = ("-1", "-1")
     """The slope that the theory predicts, with the theorem's step sizes and with the best ones."""
     moments: tuple[float, float] = (0.5, 0.9)
 
@@ -62,30 +64,13 @@ def plans(
     *, cohort_sizes: tuple[int, ...], step_counts: tuple[int, ...], target: float, papers_moments: tuple[int, ...]
 ) -> list[Plan]:
     """Each claim with its control: without noise there is nothing that more clients or steps could average out."""
-    claimed, by_formula = ("-1", "-1"), ("-1 (the formula alone)", "0")
+    label = f"S of {NUM_CLIENTS}, noise"
     clients = Plan(
-        label=f"S of {NUM_CLIENTS}, noise",
-        varied="S",
-        sizes=cohort_sizes,
-        other=8,
-        num_clients=NUM_CLIENTS,
-        noise=1.0,
-        tilt=0.1,
-        target=target,
-        expected=claimed,
+        label=label, varied="S", sizes=cohort_sizes, other=8, num_clients=NUM_CLIENTS, tilt=0.1, target=target
     )
-    steps = Plan(
-        label="K, all clients active, noise",
-        varied="K",
-        sizes=step_counts,
-        other=FEW,
-        num_clients=FEW,
-        noise=1.0,
-        tilt=1.0,
-        target=target,
-        expected=claimed,
-    )
-    exact: dict[str, Any] = {"noise": 0.0, "tilt": 0.0, "expected": by_formula}
+    label = "K, all clients active, noise"
+    steps = Plan(label=label, varied="K", sizes=step_counts, other=FEW, num_clients=FEW, tilt=1.0, target=target)
+    exact: dict[str, Any] = {"noise": 0.0, "tilt": 0.0, "expected": ("-1 (the formula alone)", "0")}
     sampled = f"K, {FEW} of {NUM_CLIENTS} unlike clients, noise"
     listed = [
         clients,
@@ -150,26 +135,22 @@ def _rounds_row(line: Line, one: Search) -> tuple[str, ...]:
         f"{one.target:g}",
         str(setting.cohort_size),
         str(setting.num_steps),
-        _mean_and_spread(theorem),
+        spread(theorem, ".0f") if theorem else NEVER,
         f"{size * statistics.fmean(theorem):.0f}" if theorem else NEVER,
         f"{one.decay():.2f}",
         "hold" if setting.meets_conditions(line.problem, horizon) else "broken",
-        _mean_and_spread(best),
+        spread(best, ".0f") if best else NEVER,
         f"{one.best_scale():g}",
     )
 
 
-def _mean_and_spread(needed: tuple[float, ...] | None) -> str:
-    return NEVER if needed is None else spread(needed, ".0f")
-
-
 def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:
     """The slope of log rounds against log S or log K, for each line and both rules for the step sizes."""
-    rows = []
-    for line in lines:
-        for best, expected in zip((False, True), line.plan.expected, strict=True):
-            points = line.points(best=best)
-            rows.append((line.plan.label, _rule(best), *_slope_cells(points), expected))
+    rows = [
+        (line.plan.label, RULES[best], *_slope_cells(line.points(best=best)), expected)
+        for line in lines
+        for best, expected in zip(RULES, line.plan.expected, strict=True)
+    ]
     return Table(
         "Slope of log rounds against log S or log K",
         ("experiment", "step sizes", "slope", "95 % interval", "between neighbours", "expected"),
@@ -184,10 +165,6 @@ def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:
     )
 
 
-def _rule(best: bool) -> str:
-    return "best scale" if best else "the theorem's"
-
-
 def _slope_cells(points: list[tuple[int, tuple[float, ...]]]) -> tuple[str, str, str]:
     if len(points) < 2:
         return "-", "-", "-"
@@ -200,14 +177,12 @@ def _slope_cells(points: list[tuple[int, tuple[float, ...]]]) -> tuple[str, str,
 
 def rounds_chart(lines: Sequence[Line], varied: str) -> Chart:
     """Rounds against one size, both axes logarithmic; bands reach from the fastest to the slowest seed."""
-    series = []
-    for line in lines:
-        if line.plan.varied != varied:
-            continue
-        for best in (False, True):
-            points = line.points(best=best)
-            if points:
-                series.append(_series(f"{line.plan.label}, {_rule(best)}", points))
+    series = [
+        _series(f"{line.plan.label}, {rule}", points)
+        for line in lines
+        for best, rule in RULES.items()
+        if line.plan.varied == varied and (points := line.points(best=best))
+    ]
     what = "active clients S" if varied == "S" else "local steps K"
     return Chart(f"Rounds to the target against {what}", what, "rounds", tuple(series), log_x=True, log_y=True)
 
@@ -226,19 +201,12 @@ def _series(name: str, points: list[tuple[int, tuple[float, ...]]]) -> Series:
 def collapse_chart(lines: Sequence[Line]) -> Chart:
     """The mean squared gradient norm of every run against S K T: one curve, where the theorem's first term rules."""
     series = []
-    for line in lines:
-        if line.plan.noise == 0:
-            continue
-        for one in line.searches:
-            setting = one.setting
-            size = setting.cohort_size * setting.num_steps
-            series.append(
-                Series(
-                    f"{line.plan.label}: S {setting.cohort_size}, K {setting.num_steps}",
-                    x=tuple(float(size * horizon) for horizon in one.horizons),
-                    y=tuple(float(means[THEOREM].mean()) for means in one.means),
-                )
-            )
+    labelled = [(line.plan.label, one) for line in lines if line.plan.noise for one in line.searches]
+    for label, one in labelled:
+        active, steps = one.setting.cohort_size, one.setting.num_steps
+        x = tuple(float(active * steps * horizon) for horizon in one.horizons)
+        y = tuple(float(means[THEOREM].mean()) for means in one.means)
+        series.append(Series(f"{label}: S {active}, K {steps}", x, y))
     note = "Runs of different S and K lie on one line of slope -1/2 where 1/sqrt(SKT) dominates."
     title = "Mean squared gradient norm against all local steps"
     return Chart(title, "S K T", "mean of ||grad F(z^t)||^2", tuple(series), log_x=True, log_y=True, note=note)

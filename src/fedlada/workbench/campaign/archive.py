@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from fedlada.workbench.experiment import Experiment
 FORMAT = 1
 """Raised when an archive can no longer be read by an older version."""
 ALIKE = ("dataset", "image_size", "method", "model", "seed")
-"""What tells most runs apart at a glance, and whether these data can be read for a run."""
+"""Fields that tell most runs apart at a glance, and whether these data can be read for a run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,8 @@ def read_archive(path: Path) -> Archive:
         origins = [{str(name): str(value) for name, value in made.items()} for made in stored["made"]]
         runs.extend(ArchivedRun.from_json(run, stored["defaults"], origins) for run in stored["runs"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ValueError(f"the archive {path} is damaged at its run {len(runs) + 1}: {_reason(error)}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"the archive {path} is damaged at its run {len(runs) + 1}: {reason}") from None
     return Archive(runs)
 
 
@@ -107,7 +109,7 @@ def _replaces(run: ArchivedRun, known: ArchivedRun) -> bool:
 
 
 def _by_digest(run: ArchivedRun, data_dirs: Iterable[str | None], path: Path) -> dict[str, Experiment]:
-    """What the run is with the data of these folders; data that can be anything must be those that it was run on."""
+    """The run's experiments with the data of these folders, if these are the data that it was run on."""
     try:
         experiments = [Experiment.from_json(run.config, data_dir=place) for place in data_dirs]
     except ValueError as error:
@@ -120,13 +122,6 @@ def _settles(run: ArchivedRun, requests: Iterable[Request]) -> bool:
     return run.diverged is not None or all(request.goal.end_in(history) is not None for request in requests)
 
 
-def _reason(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
-
-
 def _lines(values: Mapping[str, Any]) -> str:
-    return ",\n".join(f"{json.dumps(name)}:{_compact(value)}" for name, value in values.items())
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    write = partial(json.dumps, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return ",\n".join(f"{json.dumps(name)}:{write(value)}" for name, value in values.items())

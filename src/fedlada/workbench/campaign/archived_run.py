@@ -5,32 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import ROUND_05UP, Context, Decimal
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from fedlada.data.sources import CONTENT_BY_NAME
+from fedlada.plots.curves import is_number
 from fedlada.runs.archived import is_archived, mark_archived, said_of
 from fedlada.runs.config import read_config
 from fedlada.runs.files import write_json
 from fedlada.runs.metrics import EVALUATED, is_evaluated, read_rows, write_rows
 from fedlada.training.history import Row
-from fedlada.workbench.campaign.columns import (
-    is_number,
-    number,
-    packed,
-    packed_column,
-    shortened,
-    unpacked,
-    unpacked_column,
-    whole,
-)
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING, device_kind, digest, unnamed_data
 from fedlada.workbench.campaign.store import diverged_in
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import DIVERGED_FILE
 
+DECIMALS = 5
+"""Of losses and drifts: one more than any table shows."""
+DIGITS = 4
+"""Of a drift, at least: it can be very small."""
 EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")
 """Kept for each round."""
 AT_EVALUATIONS = ("train_loss", "drift")
@@ -41,7 +37,7 @@ NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
 
 @dataclass(frozen=True, eq=False)
 class ArchivedRun:
-    """What is kept of a run."""
+    """A run as it is kept."""
 
     config: Mapping[str, Any]
     """Every field; no `data_dir`, and of the device its kind."""
@@ -55,7 +51,7 @@ class ArchivedRun:
     data: str | None = None
     """The digest of the data, where their name alone does not tell them."""
     made: Mapping[str, str] = field(default_factory=dict)
-    """What is said of where and when."""
+    """Where and when it was made."""
 
     @classmethod
     def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
@@ -143,7 +139,7 @@ class ArchivedRun:
     def from_json(
         cls, values: Mapping[str, Any], usual: Mapping[str, Any], origins: Sequence[Mapping[str, str]]
     ) -> ArchivedRun:
-        """What a version with these defaults has written in a file with these origins of runs."""
+        """The run that a version with these defaults has written in a file with these origins of runs."""
         left = dict(values)
         config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
         diverged, data, origin = left.pop("diverged", None), left.pop("data", None), whole(left.pop("made"))
@@ -172,12 +168,12 @@ class ArchivedRun:
 
 @cache
 def defaults() -> dict[str, Any]:
-    """What an experiment is where nothing is said."""
+    """The fields of an experiment where none is given."""
     return asdict(Experiment())
 
 
 def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
-    """What "auto" was where the run was made, only its name can tell."""
+    """The kind of device; where the run had "auto", only its name can tell."""
     if config.get("device") != "auto":
         return device_kind(str(config.get("device")))
     try:
@@ -212,3 +208,58 @@ def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 def _text(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True)
+
+
+def number(value: Any) -> float:
+    """A number as a file has it, or an error."""
+    if not is_number(value):
+        raise ValueError(f"{value!r} is not a number")
+    return value
+
+
+def whole(value: Any) -> int:
+    """A whole number from 0, or an error."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def shortened(name: str, value: float) -> float:
+    """Losses and drifts to a few digits; all else, accuracies above all, as it is.
+
+    A last digit is never made 0 or 5: to the digits that a table shows, the result is rounded as the value would be.
+    """
+    if name != "drift" and not name.endswith("loss"):
+        return value
+    written = Decimal(repr(value))
+    decimals = max(DECIMALS, DIGITS - 1 - written.adjusted()) if name == "drift" else DECIMALS
+    return float(written.quantize(Decimal(1).scaleb(-decimals), ROUND_05UP, Context(prec=400)))
+
+
+def packed(values: Sequence[float]) -> Any:
+    """One number where all are equal, else pairs of a number and how often it follows itself."""
+    pairs = [[value, len(list(same))] for value, same in groupby(values)]
+    return pairs[0][0] if len(pairs) == 1 else pairs
+
+
+def unpacked(stored: Any, length: int) -> list[float]:
+    """The numbers again, so many of them."""
+    pairs = [[stored, length]] if is_number(stored) else stored
+    values = [one for value, times in pairs for one in [number(value)] * whole(times)]
+    if len(values) != length:
+        raise ValueError(f"there are {len(values)} numbers in the place of {length}")
+    return values
+
+
+def packed_column(by_round: Mapping[int, float]) -> dict[str, Any]:
+    """Values and the steps from each round that has one to the next."""
+    return {"steps": packed([b - a for a, b in pairwise([0, *by_round])]), "values": list(by_round.values())}
+
+
+def unpacked_column(stored: Mapping[str, Any], num_rounds: int) -> dict[int, float]:
+    """The values by round."""
+    values = [number(value) for value in stored["values"]]
+    rounds = list(accumulate(whole(step) for step in unpacked(stored["steps"], len(values))))
+    if len(set(rounds)) < len(rounds) or any(not 1 <= one <= num_rounds for one in rounds):
+        raise ValueError(f"its values are not of rounds 1 to {num_rounds}")
+    return dict(zip(rounds, values, strict=True))

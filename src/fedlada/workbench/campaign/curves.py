@@ -22,12 +22,8 @@ def outcome_curves(
     histories = {name: [outcome.history for outcome in outcomes] for name, outcomes in results.items()}
     chart = curves(histories, metric, title=title, targets=targets)
     label = {"drift": "mean squared distance to the new global model"}.get(metric, chart.y_label)
-    missing = [text for name, outcomes in results.items() if (text := _without(name, outcomes, metric))]
+    # Seeds without any value: the mean is over the others.
+    without = {name: sum(not one.measured(metric)[1] for one in own) for name, own in histories.items()}
+    missing = [f"{num} of {len(histories[name])} seeds of {name}" for name, num in without.items() if num]
     note = f"Without a value: {', '.join(missing)}." if missing else ""
     return replace(chart, y_label=label, log_y=log_y, note=note)
-
-
-def _without(name: str, outcomes: Sequence[Outcome], metric: str) -> str:
-    """How many seeds of a line have no value at all, so that its mean is over the others."""
-    num_missing = sum(not outcome.history.measured(metric)[1] for outcome in outcomes)
-    return f"{num_missing} of {len(outcomes)} seeds of {name}" if num_missing else ""

@@ -1,13 +1,12 @@
-"""What makes two runs the same run: every setting that decides a bit of it, the data and the kind of device."""
+"""The identity of a run: every setting that decides a bit of it, the data and the kind of device."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,22 +14,12 @@ import torch
 from fedlada.data.images import Images
 from fedlada.data.sources import CONTENT_BY_NAME, Source
 from fedlada.engines.stacked.engine import WORTH_COMPILING
-from fedlada.federation.batches import LocalWork
-from fedlada.training.resolve import resolve_device
+from fedlada.runs.config import FREE_TO_CHANGE
+from fedlada.training.resolve import resolve_device, resolve_work
 from fedlada.workbench.experiment import Experiment
 
-DECIDES_NOTHING = {
-    "format",
-    "rounds",
-    "target",
-    "stop_at_target",
-    "data_dir",
-    "checkpoint_every",
-    "checkpoint_minutes",
-    "keep",
-    "tensorboard",
-}
-"""How far a run goes, where its data lie and how it is stored change none of its rounds."""
+DECIDES_NOTHING = FREE_TO_CHANGE - {"fedlada", "device", "replies"}
+"""How far a run goes, where its data lie and how it is stored change none of its rounds; version and device may."""
 MEASURES = 2
 """Raised when a measurement gets another meaning, as `full_train_*` did when they became those of what clients hold.
 
@@ -39,9 +28,8 @@ go on as, one that is measured in the new way.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class DataFacts:
-    """What is known of a data set once it has been read."""
+class DataFacts(NamedTuple):
+    """The facts about a data set once it has been read."""
 
     digest: str
     source: Source
@@ -118,6 +106,6 @@ def _most_steps(experiment: Experiment, source: Source) -> int:
     """The most local steps that any client takes in a round, as the engine counts them."""
     full = experiment.resolved()
     assert full.batch_size is not None
-    work = LocalWork(batch_size=full.batch_size, epochs=full.local_epochs or 1, steps=full.local_steps)
+    work = resolve_work(full.batch_size, None if full.local_steps else full.local_epochs, full.local_steps)
     clients = experiment.build_partition(source).assign(source.labels("train"), experiment.seed)
     return max(work.num_steps(len(own)) for own in clients)

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedlada.workbench.campaign.goal import Milestone, moving_average
-from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
+from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Milestone, Outcome, moving_average
 from fedlada.workbench.report.table import NEVER, spread
 
 Value = Callable[[Outcome], float | None]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedlada.engines.processes import refuse_several
 from fedlada.methods.validation import count, positive
+from fedlada.runs.folder import discard_states
 from fedlada.training.resolve import resolve_device
-from fedlada.workbench.campaign.identity import digest, whole_length
+from fedlada.workbench.campaign.identity import whole_length
 from fedlada.workbench.campaign.request import Outcome, Request
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.parallel import Job, run_jobs
@@ -45,13 +46,11 @@ class Budget:
     """A time after which all runs are saved and the command ends; the same command goes on from there."""
 
     def __init__(self, minutes: float | None) -> None:
-        if minutes is not None:
-            positive("budget", minutes)
         self.deadline: float | None = None
         if minutes is not None:
-            seconds = 60 * minutes
+            positive("budget", minutes)
             # Something is left for saving and for the report.
-            self.deadline = time.time() + seconds - min(10.0, 0.1 * seconds)
+            self.deadline = time.time() + 60 * minutes - min(10.0, 6 * minutes)
 
     @property
     def is_spent(self) -> bool:
@@ -76,16 +75,10 @@ class Work:
 def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[Outcome]:
     """Run what is not there, as far as time and shard allow; the outcome of every request, in the given order."""
     refuse_several("several runs")
+    jobs: list[Job] = []
     if not work.only_show:
         check_devices(requests, store, work.shard)
-    names = {id(request): digest(request.experiment) for request in requests}
-    needed: dict[str, list[Request]] = {}
-    for request in requests:
-        if not store.outcome(request).is_settled:
-            needed.setdefault(names[id(request)], []).append(request)
-    mine = work.shard.share(list(names.values()))
-    open_here = {} if work.only_show else {name: same for name, same in needed.items() if name in mine}
-    jobs = [_job(name, same, store.folder, work.discard) for name, same in open_here.items()]
+        jobs = [_job(store.folder / name, own, work.discard) for name, own in _open(requests, store, work.shard)]
     jobs.sort(key=lambda job: -job.cost * job.num_rounds)  # the longest first: no core waits for them in the end
     failures: list[str] = []
     if jobs:
@@ -97,32 +90,43 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
             deadline=work.budget.deadline,
             go_on="the same command goes on from there",
         )
-    said = {job.folder.name: why for job, why in zip(jobs, failures, strict=True)}
-    outcomes = [store.outcome(request, said.get(names[id(request)], "")) for request in requests]
+    said = {job.folder: why for job, why in zip(jobs, failures, strict=True)}
+    outcomes = [store.outcome(request, said.get(store.path(request), "")) for request in requests]
     if work.discard:  # of those that were done before; the others have discarded theirs themselves
-        open_ones = {names[id(outcome.request)] for outcome in outcomes if not outcome.is_settled}
-        for request in requests:
-            if names[id(request)] in mine - open_ones:
-                store.discard_states(request)
+        mine = work.shard.share([outcome.folder.name for outcome in outcomes])
+        open_ones = {outcome.folder for outcome in outcomes if not outcome.is_settled}
+        for folder in {outcome.folder for outcome in outcomes} - open_ones:
+            if folder.name in mine:
+                discard_states(folder)
     return outcomes
 
 
 def check_devices(requests: Sequence[Request], store: RunStore, shard: Shard) -> None:
     """Refuse a device that is not here, if anything must be run on it."""
-    mine = shard.share([digest(request.experiment) for request in requests])
-    open_ones = [one for one in requests if digest(one.experiment) in mine and not store.outcome(one).is_settled]
-    for device in dict.fromkeys(request.experiment.device for request in open_ones):
+    needed = [{request.experiment.device for request in own} for _, own in _open(requests, store, shard)]
+    for device in dict.fromkeys(device for devices in needed for device in sorted(devices)):
         try:
             resolve_device(device)
         except ValueError as error:
-            num_runs = len({digest(one.experiment) for one in open_ones if one.experiment.device == device})
+            num_runs = sum(device in devices for devices in needed)
             raise ValueError(f"{error}; {num_runs} run(s) are not there yet and need it") from None
 
 
-def _job(name: str, requests: Sequence[Request], folder: Path, discards: bool) -> Job:
+def _open(requests: Sequence[Request], store: RunStore, shard: Shard) -> Iterable[tuple[str, list[Request]]]:
+    """The names of this shard's runs that are not done, and who needs more of them."""
+    names = [store.path(request).name for request in requests]
+    mine = shard.share(names)
+    needed: dict[str, list[Request]] = {}
+    for name, request in zip(names, requests, strict=True):
+        if name in mine and not store.outcome(request).is_settled:
+            needed.setdefault(name, []).append(request)
+    return needed.items()
+
+
+def _job(folder: Path, requests: Sequence[Request], discards: bool) -> Job:
     """One run for all who need it, as far as the one who needs most."""
     longest = max((request.experiment for request in requests), key=lambda experiment: experiment.rounds)
     # Where it ends is the goals' to say, and theirs alone.
     config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False).to_json()
     goals = tuple(dict.fromkeys(request.goal for request in requests))
-    return Job(requests[0].label, config, folder / name, goals, discards)
+    return Job(requests[0].label, config, folder, goals, discards)

@@ -11,20 +11,19 @@ from typing import Any
 from fedlada.methods.validation import one_of
 from fedlada.runs.metrics import is_evaluated
 from fedlada.training.history import History
-from fedlada.workbench.campaign.goal import Goal
 from fedlada.workbench.campaign.over_seeds import OverSeeds, over_seeds
-from fedlada.workbench.campaign.request import DONE, Outcome, Request
+from fedlada.workbench.campaign.request import DONE, Goal, Outcome, Request
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.words import in_words
 
 METRICS = ("validation_accuracy", "validation_loss", "train_loss", "full_train_accuracy", "full_train_loss")
-"""What a configuration may be chosen by: never anything of the test set."""
+"""Metrics that a configuration may be chosen by: never anything of the test set."""
 SUMMARIES = ("last", "best", "mean")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is best: a metric, and which of its values in a run."""
+    """The rule for the best: a metric, and which of its values in a run."""
 
     metric: str = "validation_accuracy"
     by: str = "last"
@@ -66,7 +65,7 @@ class Candidate:
     """One configuration of a grid, for each seed."""
 
     values: Mapping[str, Any]
-    """What the grid sets."""
+    """The values that the grid sets."""
     experiments: tuple[Experiment, ...]
 
     @property

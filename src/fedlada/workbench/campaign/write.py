@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from fedlada.plots.draw import save_chart
 from fedlada.runs.archived import archived_notes
 from fedlada.runs.clients import read_clients
 from fedlada.runs.config import read_config
+from fedlada.training.history import History
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
-from fedlada.workbench.report.command import run_command
-from fedlada.workbench.report.listing import ListedRun, Listing, write_listing
+from fedlada.workbench.campaign.run import Work
+from fedlada.workbench.report.listing import KnownRun, Listing, write_listing
 from fedlada.workbench.report.page import write_page
-from fedlada.workbench.report.records import RunRecord, decisive, longest, told_apart
+from fedlada.workbench.report.records import RunRecord, StoredFiles, decisive, longest, named, told_apart
 from fedlada.workbench.report.stored import write_charts, write_command, write_tables
 from fedlada.workbench.report.table import Table
 
@@ -31,11 +33,12 @@ def write_folder(
     notes: Sequence[str],
     command: str,
     pictures: bool = True,
-) -> str:
-    """Write everything; returns why there are no pictures, or nothing."""
+) -> None:
+    """Write everything; why there are no pictures is said on standard error."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
-    markdown = f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables) + _list(notes)
+    markdown = f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables)
+    markdown += "\n" * bool(notes) + "".join(f"- {note}\n" for note in notes)
     (folder / "table.md").write_text(markdown, encoding="utf-8")
     (folder / "table.csv").write_text(_csv(tables), encoding="utf-8")
     (folder / "table.tex").write_text("\n".join(table.to_latex() for table in tables), encoding="utf-8")
@@ -60,8 +63,7 @@ def write_folder(
             if named and int(named[1]) > len(charts):
                 old.unlink()
     except ModuleNotFoundError as error:
-        return f"no pictures: {error}"
-    return ""
+        print(f"fedlada: no pictures: {error}", file=sys.stderr)
 
 
 def announce(folder: Path, title: str, outcomes: Sequence[Outcome]) -> None:
@@ -71,23 +73,27 @@ def announce(folder: Path, title: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def _list_runs(folder: Path, title: str, outcomes: Sequence[Outcome], notes: Sequence[str]) -> None:
-    runs = _each_once(outcomes)
-    listed = (ListedRun(one.folder, group, rounds_asked(one)) for one, group in zip(runs, _groups(runs), strict=True))
-    write_listing(folder, Listing(title, tuple(listed), tuple(notes)))
+    write_listing(folder, Listing(title, tuple(run for run, _ in _each_once(outcomes)), tuple(notes)))
 
 
 def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
     """Each run that has begun, as a page shows it."""
-    runs = _each_once(outcomes)
-    return [_record(run, group) for run, group in zip(runs, _groups(runs), strict=True) if len(run.history)]
+    stored = [
+        StoredFiles(run, {**read_config(run.folder), "rounds": run.rounds}, history.rows, read_clients(run.folder))
+        for run, history in _each_once(outcomes)
+        if len(history)
+    ]
+    return named(stored)
 
 
-def _each_once(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Of each run the outcome of the request that asked for most of its rounds."""
-    return longest(outcomes, lambda one: one.folder, lambda one: (len(one.history), rounds_asked(one)))
+def _each_once(outcomes: Sequence[Outcome]) -> list[tuple[KnownRun, History]]:
+    """Each run by its name, as far as the request that asked for most of its rounds."""
+    runs = longest(outcomes, lambda one: one.folder, lambda one: (len(one.history), _rounds_asked(one)))
+    known = (KnownRun(one.folder, group, _rounds_asked(one)) for one, group in zip(runs, _groups(runs), strict=True))
+    return [(run, one.history) for run, one in zip(known, runs, strict=True)]
 
 
-def rounds_asked(outcome: Outcome) -> int:
+def _rounds_asked(outcome: Outcome) -> int:
     """How far a run goes for this request: it may be over before the goal's last round."""
     return len(outcome.history) if outcome.status == DONE else outcome.request.goal.rounds
 
@@ -101,21 +107,8 @@ def _groups(outcomes: Sequence[Outcome]) -> list[str]:
     return told_apart([first[decisive(config)] for config in configs], configs)
 
 
-def _record(outcome: Outcome, group: str) -> RunRecord:
-    config = {**read_config(outcome.folder), "rounds": rounds_asked(outcome)}
-    return RunRecord(
-        label=f"{group}, seed {outcome.request.experiment.seed}",
-        group=group,
-        config=config,
-        rows=outcome.history.rows,
-        command=run_command(config, outcome.folder),
-        labels_per_client=read_clients(outcome.folder),
-        folder=str(outcome.folder),
-    )
-
-
-def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False, only_shown: bool = False) -> list[str]:
-    """Sentences about runs that are not done: none of them may be overlooked."""
+def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
+    """Sentences about runs that are not done, and what to do about them: none of them may be overlooked."""
     by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
     sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
     unfinished = {outcome.folder: outcome for outcome in outcomes if outcome.status == UNFINISHED}
@@ -123,12 +116,13 @@ def state_of(outcomes: Sequence[Outcome], *, is_shard: bool = False, only_shown:
     waiting = [one for one in unfinished.values() if not one.why]
     if waiting:
         num_runs = len({outcome.folder for outcome in outcomes})
-        way = "what is not of this shard is another's, and --merge brings all together" if is_shard else ""
-        way = "without --only-show they are run" if only_shown else way
-        sentences.append(
-            f"{len(waiting)} of {num_runs} runs are not finished: {way or 'the same command goes on with them'}. "
-            "Cells that need them say so."
-        )
+        way = "the same command goes on with them"
+        if work.shard.of > 1:
+            way = "what is not of this shard is another's, and --merge brings all together"
+        if work.only_show:
+            way = "without --only-show they are run"
+        said = f"{len(waiting)} of {num_runs} runs are not finished: {way}. Cells that need them say so."
+        sentences.append(said)
     return sentences
 
 
@@ -138,7 +132,3 @@ def _csv(tables: Sequence[Table]) -> str:
         return tables[0].to_csv()
     quoted = ('"' + table.title.replace('"', '""') + '"' for table in tables)
     return "\n".join(f"{title}\n{table.to_csv()}" for title, table in zip(quoted, tables, strict=True))
-
-
-def _list(notes: Sequence[str]) -> str:
-    return "\n" + "".join(f"- {note}\n" for note in notes) if notes else ""

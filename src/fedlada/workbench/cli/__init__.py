@@ -26,7 +26,7 @@ COMMANDS = {
     ),
     "reproduce": (
         "fedlada.paper.reproduce:reproduce",
-        "Reproduce tables and figures of the paper: T1 to T8, F1 to F8, theory, or all.",
+        "Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM; FEDOPT.",
     ),
     "pack": ("fedlada.workbench.cli.pack:pack", "Keep the runs of reproductions and sweeps in one small file."),
     "evaluate": (

@@ -14,10 +14,8 @@ from fedlada.workbench.campaign.identity import device_kind
 from fedlada.workbench.campaign.request import UNFINISHED, Outcome, Request
 from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.workbench.campaign.store import RunStore
-from fedlada.workbench.campaign.write import state_of
-from fedlada.workbench.cli.bars import Bars
-from fedlada.workbench.cli.output import make_folder, print_table
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.cli.output import make_folder
+from fedlada.workbench.progress import Chores
 
 Command = Callable[..., Any]
 
@@ -48,11 +46,11 @@ def campaign_flags(command: Command) -> Command:
     return command
 
 
-def work_of(flags: dict[str, Any], budget: Budget) -> Work:
+def work_of(flags: dict[str, Any]) -> Work:
     """How to carry out, from the flags."""
     return Work(
         jobs=flags["jobs"],
-        budget=budget,
+        budget=Budget(flags["budget"]),
         shard=Shard.parse(flags["shard"]),
         quiet=flags["quiet"] or flags["as_json"],
         discard=flags["discard_checkpoints"],
@@ -63,7 +61,7 @@ def work_of(flags: dict[str, Any], budget: Budget) -> Work:
 def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
     """Look at the data before anything is written: what is missing is one sentence, images are decoded once."""
     seen = set()
-    with Bars(quiet=quiet) as bars:
+    with Chores(quiet=quiet) as bars:
         for request in requests:
             experiment = request.experiment
             device_kind(experiment.device)
@@ -91,20 +89,6 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
             file=sys.stderr,
         )
     return len({name for one in adopted for name in one.taken & needed})
-
-
-def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
-    """Sentences about runs that are not done, and what to do about them."""
-    return state_of(outcomes, is_shard=work.shard.of > 1, only_shown=work.only_show)
-
-
-def print_tables(tables: Sequence[Table]) -> None:
-    """Tables and the sentences below them, on standard output."""
-    for table in tables:
-        print_table(table.columns, table.rows, title=table.title)
-        for note in table.notes:
-            print(note)
-        print()
 
 
 def say_and_end(outcomes: Sequence[Outcome], sentences: Sequence[str]) -> None:

@@ -17,16 +17,16 @@ from fedlada.runs.config import read_config, refuse_another, refuse_other_than_e
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
-from fedlada.workbench.cli.bars import Bars
 from fedlada.workbench.cli.flags import Words, build_experiment, experiment_flags, flags_of
-from fedlada.workbench.cli.output import make_folder, new_folder, print_table
+from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
+from fedlada.workbench.progress import Chores
 from fedlada.workbench.report.command import command_line
 from fedlada.workbench.report.comparison import Comparison
-from fedlada.workbench.report.listing import ListedRun
+from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import write_page
-from fedlada.workbench.report.records import FoundRun, named, read_files
+from fedlada.workbench.report.records import named, read_files
 from fedlada.workbench.report.stored import write_command, write_tables
 from fedlada.workbench.words import as_file_name
 
@@ -85,10 +85,10 @@ def compare(
         raise ValueError("a comparison is on the test set, which --validation leaves out: take `fedlada sweep`")
     target = DEFAULT_TARGET if first.target is None else first.target
     resolve_device(first.device)
-    with Bars(quiet=quiet or as_json) as bars:
+    with Chores(quiet=quiet or as_json) as bars:
         # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
         first.build_cohorts(first.load_data(bars))
-    places = {key: _place(folder, *key) for key in experiments}
+    places = {(rival, seed): folder / f"{as_file_name(rival)}-seed{seed}" for rival, seed in experiments}
     for key, place in places.items():  # before anything is written: a table of other settings would be lost
         if (place / "config.json").exists():
             _refuse_another(place, experiments[key])
@@ -108,16 +108,18 @@ def compare(
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
     failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
     comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
-    command = _command(methods, seeds, {"messages": messages, **flags})
+    asked = {"methods": methods, "seeds": seeds, "messages": messages, **flags}
+    command = command_line("compare", asked.items())
     _write(folder, comparison, first, command)
     begun = {key: place for key, place in places.items() if (place / "config.json").exists()}
-    runs = named([read_files(FoundRun(place, ListedRun(place, key[0], first.rounds))) for key, place in begun.items()])
+    runs = named([read_files(KnownRun(place, key[0], first.rounds)) for key, place in begun.items()])
     title = f"{', '.join(methods)} on {first.dataset}"
     write_page(folder / "report.html", title=title, runs=runs, tables=[comparison.to_table()], command=command)
     if as_json:
         print(json.dumps(_as_json(comparison, folder)))
     else:
-        _print(comparison, folder)
+        print_tables([comparison.to_table()], end="")
+        print(f"in {folder}: report.html, comparison.png, table.md, table.csv, table.tex and a folder for each run")
     for job, why in zip(all_jobs, failures, strict=True):
         if why:
             print(f"fedlada: {job.label}: {why}", file=sys.stderr)
@@ -126,7 +128,7 @@ def compare(
 
 
 def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[str, str | None]]:
-    """What is compared, by name: the methods, each in each code where several are asked for."""
+    """The rivals by name: the methods, each in each code where several are asked for."""
     if messages is None or len(messages) == 1:
         return {method: (method, messages[0] if messages else None) for method in methods}
     return {f"{method} {code}": (method, code) for method in methods for code in messages}
@@ -138,11 +140,6 @@ def _refuse_another(place: Path, experiment: Experiment) -> None:
     stored = Experiment.from_json(read_config(place))
     refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))
     read_rows(place / "metrics.jsonl")
-
-
-def _place(folder: Path, rival: str, seed: int) -> Path:
-    """A run's folder."""
-    return folder / f"{as_file_name(rival)}-seed{seed}"
 
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:
@@ -162,20 +159,6 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
     except ModuleNotFoundError as error:
         print(f"fedlada: no picture: {error}", file=sys.stderr)
-
-
-def _command(methods: list[str], seeds: list[int], flags: dict[str, Any]) -> str:
-    """The comparison as one would type it again."""
-    flags = {**flags, "trust": flags["trust"] or None}  # it has no --no-...
-    given = {name: value for name, value in flags.items() if value is not None}
-    return command_line("compare", {"methods": methods, "seeds": seeds, **given}.items())
-
-
-def _print(comparison: Comparison, folder: Path) -> None:
-    table = comparison.to_table()
-    print_table(table.columns, table.rows, title=table.title)
-    print(*table.notes, sep="\n")
-    print(f"in {folder}: report.html, comparison.png, table.md, table.csv, table.tex and a folder for each run")
 
 
 def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:

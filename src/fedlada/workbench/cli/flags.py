@@ -141,7 +141,7 @@ def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str
 
 
 def value_type(name: str) -> click.ParamType[Any]:
-    """What turns the text of a flag's value into the value: any field of an experiment, any hyper-parameter."""
+    """The type of a flag's value: any field of an experiment, any hyper-parameter."""
     found = {one.name: one for one in _flag_fields()}
     if name in found:
         option = _field_option(found[name])
@@ -175,18 +175,18 @@ def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
     help = one.metadata["help"]
     if one.default not in (None, False):
         help += f"  [default: {one.default}]"
-    flag = "--" + one.name.replace("_", "-")
-    if kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", default=None, help=help)
     choices = one.metadata["choices"]
-    return click.option(flag, type=NearestChoice(choices) if choices else kind, default=None, help=help)
+    return _option(one.name, NearestChoice(choices) if choices else kind, help)
 
 
 def _hyper_option(name: str, default: Any) -> Callable[[Command], Command]:
     users = [method for method in RECIPES if name in hyper_parameters(method)]
     help = f"{HYPER_PARAMETERS[name]}  [{'all methods' if len(users) == len(RECIPES) else ', '.join(users)}]"
-    flag = "--" + name.replace("_", "-")
-    if isinstance(default, bool):
-        return click.option(f"{flag}/--no-{flag[2:]}", default=None, help=help)
-    kind = NumberOrNone() if default is None else type(default)
-    return click.option(flag, type=kind, default=None, help=help)
+    return _option(name, NumberOrNone() if default is None else type(default), help)
+
+
+def _option(name: str, kind: Any, help: str) -> Callable[[Command], Command]:
+    flag = name.replace("_", "-")
+    if kind is bool:
+        return click.option(f"--{flag}/--no-{flag}", default=None, help=help)
+    return click.option(f"--{flag}", type=kind, default=None, help=help)

@@ -1,4 +1,4 @@
-"""What every command prints: tables that a pipe never cuts, and where a new run goes."""
+"""Output of every command: tables that a pipe never cuts, and where a new run goes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
+
+from fedlada.workbench.report.table import Table
 
 WIDE = 100_000
 
@@ -23,7 +25,7 @@ def console() -> Console:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
     """A table; texts are never taken for markup, and where the terminal is narrow they are wrapped, never cut."""
-    table = Table(title=title or None, title_justify="left")
+    table = RichTable(title=title or None, title_justify="left")
     lines = list(rows)
     for number, column in enumerate(columns):
         numbers = all(line[number][:1] in "0123456789-∞" for line in lines)
@@ -36,7 +38,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     out.print(table, no_wrap=not sys.stdout.isatty(), crop=False, soft_wrap=False)
 
 
-def _make_narrow(table: Table, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
+def print_tables(tables: Iterable[Table], end: str = "\n") -> None:
+    """Tables and the sentences below them, on standard output."""
+    for table in tables:
+        print_table(table.columns, table.rows, title=table.title)
+        for note in table.notes:
+            print(note)
+        print(end=end)
+
+
+def _make_narrow(table: RichTable, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
     """No frame, and columns as wide as their longest word; where that is too much, the widest break their words."""
     table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
     words = [" ".join([name, *(line[number] for line in lines)]).split() for number, name in enumerate(columns)]

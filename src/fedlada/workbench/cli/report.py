@@ -46,7 +46,8 @@ def report(
       fedlada report runs/first --out report.html
       fedlada report runs/first --plots pictures --formats png
     """
-    runs = read_runs(folders)
+    left_out: list[str] = []
+    runs = read_runs(folders, left_out.append)
     tables = [table for folder in folders for table in read_tables(folder)]
     charts = [chart for folder in folders for chart in read_charts(folder)]
     notes = list(dict.fromkeys(note for folder in folders for note in read_notes(folder)))
@@ -65,6 +66,10 @@ def report(
         for name, chart in {**figures, **all_curves(runs)}.items():
             save_chart(chart, plots / name, formats)
         print(f"pictures ({', '.join(formats)}) in {plots}")
+    for why in left_out:
+        print(f"fedlada: {why}; it is left out", file=sys.stderr)
+    if left_out:
+        raise click.exceptions.Exit(1)
 
 
 def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:

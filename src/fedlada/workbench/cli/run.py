@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -23,12 +21,12 @@ from fedlada.training.observers import Callback
 from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.workbench.cli.bars import Bars
 from fedlada.workbench.cli.flags import build_experiment, experiment_flags, model_flag, trust_flag
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.ending import when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.load import stored_experiment
+from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import in_words
 
 quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
@@ -95,7 +93,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     resolve_device(experiment.device)
     speaks = processes.is_first()
     quiet = quiet or not speaks
-    with Bars(quiet=quiet or as_json) as bars:
+    with Chores(quiet=quiet or as_json) as bars:
         source = experiment.load_data(bars)
     experiment.build_cohorts(source)  # what does not fit the data is one sentence, and nothing stands before it
     callbacks: list[Callback] = []
@@ -103,7 +101,8 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
         print(_headline(experiment, folder), file=sys.stderr)
         callbacks += [EngineLine(), live_or_plain(experiment.method)]
     try:
-        with graceful_interrupt() as interrupt:
+        interrupt = Interrupt()
+        with when_asked_to_end(interrupt.handle):
             result = experiment.run([*callbacks, interrupt], source, out=folder)
     finally:
         processes.leave()
@@ -130,7 +129,7 @@ class EngineLine(Observer):
 
 
 class Interrupt(Observer):
-    """The first Ctrl-C ends the run after its round, saved; the second ends it at once."""
+    """The first Ctrl-C, polite kill or closed terminal ends the run after its round, saved; the second at once."""
 
     def __init__(self) -> None:
         self.pressed = False
@@ -147,14 +146,6 @@ class Interrupt(Observer):
         """Stop if asked to."""
         if self.pressed:
             simulation.pause("stopped from the keyboard")
-
-
-@contextmanager
-def graceful_interrupt() -> Iterator[Interrupt]:
-    """Turns Ctrl-C (and a polite kill, and a closed terminal) into a stop after the round."""
-    interrupt = Interrupt()
-    with when_asked_to_end(interrupt.handle):
-        yield interrupt
 
 
 def _headline(experiment: Experiment, folder: Path) -> str:

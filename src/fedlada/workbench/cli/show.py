@@ -12,13 +12,13 @@ import numpy as np
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.sources import DATASETS, USUAL_PLACE
-from fedlada.federation.partition import ByKey, Partition
+from fedlada.federation.partition import ByKey
 from fedlada.methods.recipes import RECIPES, hyper_parameters
-from fedlada.workbench.cli.bars import Bars
 from fedlada.workbench.cli.flags import NearestChoice, build_experiment, experiment_flags
 from fedlada.workbench.cli.output import print_table
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import ADVICE
+from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import in_words
 
 DIVISION = (
@@ -34,7 +34,7 @@ DIVISION = (
     "size_spread",
     "seed",
 )
-"""What decides which samples a client has."""
+"""Fields that decide which samples a client has."""
 
 
 @click.command()
@@ -92,7 +92,7 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
       fedlada data fetch cifar10
       fedlada run --dataset cifar10
     """
-    with Bars(quiet=quiet) as bars:
+    with Chores(quiet=quiet) as bars:
         place = fetch_official(name, data_dir, progress=bars)
     where = "" if data_dir == USUAL_PLACE else f" --data-dir {data_dir}"
     print(f"{name} lies in {place}: use it with --dataset {name}{where}")
@@ -112,7 +112,7 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     """
     # None is built here, so that a stored one need not be trusted.
     experiment = build_experiment(flags, dataset=name, model="mlp")
-    with Bars(quiet=as_json) as bars:
+    with Chores(quiet=as_json) as bars:
         source = experiment.load_data(bars)
     labels = source.labels("train")
     partition = experiment.build_partition(source)
@@ -137,13 +137,10 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     if out is not None:
         from fedlada.plots.draw import plot_partition
 
-        plot_partition(clients, labels, title=f"{experiment.dataset}: {_name(partition)}").savefig(out)
+        rule = "one client for each key" if isinstance(partition, ByKey) else partition
+        plot_partition(clients, labels, title=f"{experiment.dataset}: {rule}").savefig(out)
         if not as_json:
             print(f"the partition is drawn in {out}")
-
-
-def _name(partition: Partition) -> str:
-    return "one client for each key" if isinstance(partition, ByKey) else str(partition)
 
 
 def _values_on(dataset: str | None, method: str) -> dict[str, Any]:

@@ -13,19 +13,12 @@ import click
 
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.validation import count
-from fedlada.workbench.campaign.run import Budget, carry_out
+from fedlada.runs.folder import discard_states
+from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
-from fedlada.workbench.campaign.write import announce, write_folder
-from fedlada.workbench.cli.campaign import (
-    campaign_flags,
-    print_tables,
-    read_data,
-    say_and_end,
-    still_open,
-    take_over,
-    work_of,
-)
+from fedlada.workbench.campaign.write import announce, still_open, write_folder
+from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import (
     OFF,
     NearestChoice,
@@ -35,7 +28,7 @@ from fedlada.workbench.cli.flags import (
     flags_of,
     value_type,
 )
-from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.cli.output import new_folder, print_tables
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.command import command_line, run_command
 from fedlada.workbench.report.landscape import RIVALS, landscape
@@ -74,8 +67,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     Example:
       fedlada sweep --set alpha=0.05,0.1,0.3 --set lr=0.003,0.01 --rounds 9 --halving 3 --out runs/swept
     """
-    budget = Budget(flags["budget"])
-    work, quiet = work_of(flags, budget), flags["quiet"] or flags["as_json"]
+    work, quiet = work_of(flags), flags["quiet"] or flags["as_json"]
     if work.shard.of > 1 and flags["halving"]:
         raise ValueError("--halving needs the results of all runs: leave --shard out")
     if flags["validation"] is None and flags["config"] is None:
@@ -114,8 +106,8 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     outcomes = [outcome for one in scored for outcome in one.outcomes]
     if work.discard and all(outcome.is_settled for outcome in outcomes):  # else the rungs to come need them
         for outcome in outcomes:
-            store.discard_states(outcome.request)
-    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags)
+            discard_states(outcome.folder)
+    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags, work)
 
 
 def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -154,7 +146,11 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
             "--sample draws from combinations, and with --each-alone there are none: leave one of them out"
         )
     found: dict[str, Candidate] = {}
-    for values in _each_alone(axes) if alone else _every_combination(axes):
+    if alone:  # nothing but what the other flags say, then every value by itself
+        grid = [{}, *({name: value} for name, values in axes.items() for value in values)]
+    else:
+        grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    for values in grid:
         method = values.get("method", usual)
         beside = {name: value for name, value in given.items() if RIVALS.get(name) not in values}
         own = flags_of(method, methods, {**beside, **values, "method": method})
@@ -170,17 +166,8 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
     return [everything[number] for number in sorted(drawn.tolist())]
 
 
-def _every_combination(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def _each_alone(axes: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Nothing but what the other flags say, then every value by itself."""
-    return [{}, *({name: value} for name, values in axes.items() for value in values)]
-
-
 def _value_of(experiment: Experiment, name: str) -> Any:
-    """What an experiment has there, as one would type it."""
+    """The value of an experiment's field, as one would type it."""
     full = experiment.resolved()
     if full.local_steps is not None and name == "local_epochs":
         return OFF
@@ -188,27 +175,30 @@ def _value_of(experiment: Experiment, name: str) -> Any:
     return OFF if value is None else value
 
 
-NOT_OF_EXPERIMENTS = {
-    *("select", "by", "halving", "jobs", "budget", "shard", "merge", "cache", "discard_checkpoints", "quiet"),
-    *("only_show", "as_json", "each_alone", "sample"),
-}
+HOW = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
+"""Flags that say how the runs are carried out and shown, not which."""
+NOT_OF_EXPERIMENTS = {*HOW, "select", "by", "halving", "cache", "each_alone", "sample"}
 
 
 def _report(
-    scored: list[Scored], selection: Selection, folder: Path, first: Candidate, command: str, flags: dict[str, Any]
+    scored: list[Scored],
+    selection: Selection,
+    folder: Path,
+    first: Candidate,
+    command: str,
+    flags: dict[str, Any],
+    work: Work,
 ) -> None:
     outcomes = [outcome for one in scored for outcome in one.outcomes]
-    work = work_of(flags, Budget(None))
     table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
-    winner = "" if best is None else _run_best(best)
+    winner = ""
+    if best is not None:  # trained on all the training data, and the test set is looked at
+        config = {**best.candidate.experiments[0].to_json(), "validation": 0.0}
+        winner = run_command(config, best.outcomes[0].folder)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
     charts = landscape(scored, selection, first.values if flags["each_alone"] else None)
-    problem = write_folder(
-        folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command
-    )
-    if problem:
-        print(f"fedlada: {problem}", file=sys.stderr)
+    write_folder(folder, TITLE, tables=[table], charts=charts, outcomes=outcomes, notes=notes, command=command)
     if flags["as_json"]:
         result = None if best is None else {"values": dict(best.candidate.values), "score": best.score.mean}
         print(json.dumps({"folder": str(folder), "best": result, "command": winner, "table": table.to_json()}))
@@ -222,12 +212,11 @@ def _report(
 
 def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Table:
     names = list(dict.fromkeys(name for one in scored for name in one.candidate.values))
-    digits = 4
     rows = tuple(
         (
             str(place),
             *(shown(one.candidate.values[name]) if name in one.candidate.values else "-" for name in names),
-            one.score.text(digits, without="-"),
+            one.score.text(4, without="-"),
             str(one.rounds),
         )
         for place, one in enumerate(scored, start=1)
@@ -243,17 +232,7 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
     return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
 
 
-def _run_best(best: Scored) -> str:
-    """The command that trains the winner on all the training data and looks at the test set."""
-    experiment = best.candidate.experiments[0]
-    config = {**experiment.to_json(), "validation": 0.0}
-    return run_command(config, best.outcomes[0].folder)
-
-
 def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
-    """What makes this folder again, on one machine and to its end."""
-    left_out = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
-    given = [("set", one) for one in grid] + [("seeds", seeds)]
-    flags = {**flags, **{name: flags[name] or None for name in ("each_alone", "trust")}}  # they have no --no-...
-    given += [(name, value) for name, value in flags.items() if value is not None and name not in left_out]
-    return command_line("sweep", [*given, *([("out", out)] if out else [])])
+    """The command that makes this folder again, on one machine and to its end."""
+    given = [(name, value) for name, value in flags.items() if name not in HOW]
+    return command_line("sweep", [*(("set", one) for one in grid), ("seeds", seeds), *given, ("out", out)])

@@ -14,6 +14,8 @@ from fedlada.methods.recipes import RECIPES
 from fedlada.runs.config import is_experiment
 from fedlada.workbench.experiment import Experiment
 
+WITHOUT_NO = ("trust", "each_alone")
+"""Switches that have no --no-...: they are left out where they are off."""
 NAMED_BY_OTHERS = {"format", "fedlada", "hyper", "method", "dataset"}
 
 
@@ -49,10 +51,12 @@ def _usual(method: str, dataset: str) -> dict[str, Any]:
 
 
 def command_line(command: str, flags: Iterable[tuple[str, Any]]) -> str:
-    """A command of ours with its flags, as one would type it."""
+    """A command of ours with its flags, as one would type it; those that are not given are None."""
     words = ["fedlada", command]
     for name, value in flags:
         flag = "--" + name.replace("_", "-")
+        if value is None or (value is False and name in WITHOUT_NO):
+            continue
         if isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         else:

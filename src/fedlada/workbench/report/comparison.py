@@ -72,11 +72,12 @@ class Comparison:
     def _row(self, method: str) -> list[str]:
         seeds = self.histories[method]
         speed_up = self.speed_up(method)
+        sizes = [history.bytes_to(self.target) for history in seeds]
         return [
             method,
             _rounds(self.rounds_to_target(method)),
             "-" if speed_up is None else f"{speed_up:.2f}x",
-            _rounds([_megabytes(history.bytes_to(self.target)) for history in seeds], ".3g"),
+            _rounds([None if size is None else size / 1e6 for size in sizes], ".3g"),
             _spread(self.final_accuracies(method)),
             _spread(self.best_accuracies(method)),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
@@ -119,10 +120,6 @@ def _last(history: History) -> float | None:
 
 def _arrived(values: Sequence[Number | None]) -> list[Number]:
     return [value for value in values if value is not None]
-
-
-def _megabytes(size: int | None) -> float | None:
-    return None if size is None else size / 1e6
 
 
 def _rounds(values: Sequence[float | None], form: str = ".1f") -> str:

@@ -36,6 +36,6 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
 
 
 def _metrics(runs: Sequence[RunRecord]) -> list[str]:
-    """What was evaluated, the loss of training and the drift."""
+    """The evaluated metrics, the loss of training and the drift."""
     names = dict.fromkeys(name for run in runs for row in run.rows for name in row if is_number(row[name]))
     return [name for name in names if name.startswith(EVALUATED) or name in ("train_loss", "drift")]

@@ -1,4 +1,4 @@
-"""What a sweep shows beside its table: the curves of the best, and how the score depends on what was varied."""
+"""The charts of a sweep: the curves of the best, and how the score depends on the varied values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fedlada.plots.chart import Chart, Series
+from fedlada.plots.curves import is_number
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.sweep import Scored, Selection
 from fedlada.workbench.words import in_words, shown
@@ -38,7 +39,7 @@ def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str
 
 
 def line_name(one: Scored, scored: Sequence[Scored], usual: Mapping[str, Any] | None) -> str:
-    """What tells a configuration from the others: all its values would not fit into a legend."""
+    """The values that tell a configuration from the others: all would not fit into a legend."""
     values = one.candidate.values
     if usual is not None:
         return in_words({name: value for name, value in values.items() if value != usual[name]}) or "nothing varied"
@@ -60,7 +61,7 @@ def _alone(name: str, scored: Sequence[Scored], usual: Mapping[str, Any], select
 
 def _number(scored: Scored, name: str) -> float | None:
     value = scored.candidate.values.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None
 
 
 def _along(name: str, scored: Sequence[Scored], selection: Selection) -> Chart:

@@ -14,20 +14,20 @@ LISTING = "runs.json"
 
 
 @dataclass(frozen=True)
-class ListedRun:
-    """A run by the name that it has here; it may go further than is asked for here."""
+class KnownRun:
+    """A run's folder; where a campaign lists it, its name there and how many of its rounds are asked for."""
 
     folder: Path
-    group: str
-    rounds: int
+    group: str | None = None
+    rounds: int | None = None
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a page needs besides tables, charts and the runs themselves."""
+    """The content of a page besides tables, charts and the runs themselves."""
 
     title: str
-    runs: tuple[ListedRun, ...]
+    runs: tuple[KnownRun, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -55,7 +55,7 @@ def read_listing(folder: Path) -> Listing | None:
             return None
         values = json.loads(path.read_bytes())
         runs = tuple(
-            ListedRun(_as_found(as_text(run["folder"]), folder), as_text(run["group"]), int(run["rounds"]))
+            KnownRun(_as_found(as_text(run["folder"]), folder), as_text(run["group"]), int(run["rounds"]))
             for run in values["runs"]
         )
         return Listing(as_text(values["title"]), runs, tuple(map(as_text, values["notes"])))

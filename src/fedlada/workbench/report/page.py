@@ -39,13 +39,13 @@ def write_page(
     data = {**shared_payload(title, tables, charts, notes, command), "partitions": share_labels(shown), "runs": shown}
     # A name from a disk need not be valid text.
     content = render(title, data).encode("utf-8", errors="replace")
-    write_atomic(path, lambda beside: _write_bytes(beside, content))
+    write_atomic(path, lambda beside: beside.write_bytes(content))
 
 
 def shared_payload(
     title: str, tables: Sequence[Table], charts: Sequence[Chart], notes: Sequence[str], command: str
 ) -> dict[str, Any]:
-    """What a page shows besides its runs."""
+    """The content of a page besides its runs."""
     return {
         "title": title,
         "tables": [
@@ -93,7 +93,3 @@ def script_json(data: Any) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fedlada.runs.metrics import EVALUATED, LARGEST
-from fedlada.training.history import History, Row
+from fedlada.plots.curves import is_number
+from fedlada.runs.metrics import EVALUATED
+from fedlada.training.history import Row
 from fedlada.workbench.report.records import RunRecord, flattened
 
 MAX_ROWS = 45_000
@@ -34,9 +35,10 @@ def rows_per_run(num_runs: int) -> int:
 def run_payload(run: RunRecord, max_rows: int) -> Plain:
     """One run: sums are taken over all rounds, then the rounds are thinned out."""
     chosen = kept_rounds(run.rows, max_rows)
-    up = list(accumulate(_number(row.get("bytes_up")) or 0.0 for row in run.rows))
-    down = list(accumulate(_number(row.get("bytes_down")) or 0.0 for row in run.rows))
-    seconds = list(accumulate(_number(row.get("seconds")) or 0.0 for row in run.rows))
+    up, down, seconds = (
+        list(accumulate(_number(row.get(name)) or 0.0 for row in run.rows))
+        for name in ("bytes_up", "bytes_down", "seconds")
+    )
     names = dict.fromkeys(name for row in run.rows for name in row if name not in NOT_MEASURED)
     columns = {name: [_rounded(_number(run.rows[index].get(name))) for index in chosen] for name in names}
     return {
@@ -50,18 +52,18 @@ def run_payload(run: RunRecord, max_rows: int) -> Plain:
             "megabytes_up": [_rounded(up[index] / 1e6) for index in chosen],
             "seconds": [_rounded(seconds[index]) for index in chosen],
         },
-        "columns": [[name, _once(values)] for name, values in columns.items() if any(v is not None for v in values)],
+        # A column that never changes, as bytes seldom do, is one number.
+        "columns": [
+            [name, values[0] if len(set(values)) == 1 else values]
+            for name, values in columns.items()
+            if any(value is not None for value in values)
+        ],
         "summary": _summary(run, up, down, seconds),
         "clients": _clients(run),
         "vectors": _vectors(run.rows),
         "config": flattened(run.config),
         "command": run.command,
     }
-
-
-def _once(values: list[Any]) -> Any:
-    """A column that never changes, as bytes seldom do, is one number."""
-    return values[0] if len(set(values)) == 1 else values
 
 
 def kept_rounds(rows: Sequence[Row], max_rows: int) -> list[int]:
@@ -81,8 +83,8 @@ def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
 
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:
-    history = History(run.rows)
-    measured, accuracies = _measured(history, "test_accuracy")
+    found = [(row["round"], value) for row in run.rows if (value := _number(row.get("test_accuracy"))) is not None]
+    measured, accuracies = [round for round, _ in found], [value for _, value in found]
     target = _number(run.config.get("target"))
     planned = run.config.get("rounds")
     best = max(accuracies, default=None)
@@ -94,17 +96,10 @@ def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[f
         "best_accuracy": best,
         "best_round": None if best is None else measured[accuracies.index(best)],
         "target": target,
-        "rounds_to_target": None
-        if target is None
-        else next((r for r, value in zip(measured, accuracies, strict=True) if value >= target), None),
+        "rounds_to_target": next((round for round, value in found if target is not None and value >= target), None),
         "megabytes": _rounded((up[-1] + down[-1]) / 1e6) if up else 0.0,
         "seconds": _rounded(seconds[-1]) if seconds else 0.0,
     }
-
-
-def _measured(history: History, metric: str) -> tuple[list[int], list[float]]:
-    pairs = [(row["round"], value) for row in history if (value := _number(row.get(metric))) is not None]
-    return [round for round, _ in pairs], [value for _, value in pairs]
 
 
 def _clients(run: RunRecord) -> Plain:
@@ -161,9 +156,7 @@ def _whole_numbers(values: Any) -> list[int]:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST or value != value:
-        return None
-    return float(value)
+    return float(value) if is_number(value) else None
 
 
 def _rounded(value: float | None) -> float | int | None:

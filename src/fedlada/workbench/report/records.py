@@ -17,7 +17,7 @@ from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
 from fedlada.workbench.report.command import run_command
-from fedlada.workbench.report.listing import LISTING, ListedRun, Listing, read_listing
+from fedlada.workbench.report.listing import LISTING, KnownRun, Listing, read_listing
 
 Some = TypeVar("Some")
 
@@ -47,25 +47,18 @@ class RunRecord:
 class StoredFiles:
     """The contents of a run's folder, before it has a name among others."""
 
-    folder: Path
+    run: KnownRun
     config: dict[str, Any]
     rows: list[Row]
     labels_per_client: list[list[int]] | None
-    listed: ListedRun | None = None
-    """Its name and rounds where a campaign lists it."""
 
 
-@dataclass(frozen=True)
-class FoundRun:
-    """A run's folder, and its place in a campaign's list where it was found by that."""
+def read_runs(folders: Iterable[Path], left_out: Callable[[str], None] | None = None) -> list[RunRecord]:
+    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence.
 
-    folder: Path
-    listed: ListedRun | None = None
-
-
-def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
-    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence."""
-    found: list[FoundRun] = []
+    `left_out` is told of each run that cannot be read where others can; without it the first such run is refused.
+    """
+    found: list[KnownRun] = []
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}")
@@ -73,18 +66,27 @@ def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
         if not inside and not read_listings(folder):
             raise ValueError(f"{folder} holds no run: no folder in it has a config.json")
         found += inside
-    return named([read_files(one) for one in _each_once(found)])
+    whole, damaged = [], []
+    for run in _each_once(found):
+        try:
+            whole.append(read_files(run))
+        except ValueError as error:
+            damaged.append(error)
+    for why in damaged:
+        if left_out is None or not whole:
+            raise why
+        left_out(str(why))
+    return named(whole)
 
 
-def find_runs(folder: Path) -> list[FoundRun]:
+def find_runs(folder: Path) -> list[KnownRun]:
     """The runs in a folder, itself included; below a list of runs, those that it lists."""
-    found: list[FoundRun] = []
+    found: list[KnownRun] = []
     for place, is_run in walk(folder, stop_at=LISTING):
-        listing = None if is_run else read_listing(place)
         if is_run:
-            found.append(FoundRun(place))
-        elif listing is not None:
-            found += [FoundRun(run.folder, run) for run in listing.runs if (run.folder / "config.json").exists()]
+            found.append(KnownRun(place))
+        elif (listing := read_listing(place)) is not None:
+            found += [run for run in listing.runs if (run.folder / "config.json").exists()]
     return _each_once(found)
 
 
@@ -94,9 +96,9 @@ def read_listings(folder: Path) -> list[Listing]:
     return [listing for place in places if (listing := read_listing(place)) is not None]
 
 
-def _each_once(runs: Sequence[FoundRun]) -> list[FoundRun]:
+def _each_once(runs: Sequence[KnownRun]) -> list[KnownRun]:
     """A run that several lists have goes as far as the longest of them."""
-    return longest(runs, lambda run: run.folder.resolve(), lambda run: run.listed.rounds if run.listed else -1)
+    return longest(runs, lambda run: run.folder.resolve(), lambda run: -1 if run.rounds is None else run.rounds)
 
 
 def longest(runs: Iterable[Some], which: Callable[[Some], Path], length: Callable[[Some], Any]) -> list[Some]:
@@ -127,32 +129,31 @@ def _is_run(folder: Path) -> bool:
         return os.path.exists(folder / "metrics.jsonl")  # a run whose configuration is damaged: reading it will say so
 
 
-def read_files(run: FoundRun) -> StoredFiles:
+def read_files(run: KnownRun) -> StoredFiles:
     """A run's folder as it is now, also while the run goes on; of a listed run the rounds that are asked for."""
-    folder, listed = run.folder, run.listed
-    config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
-    if listed is not None:
-        config, rows = {**config, "rounds": listed.rounds}, rows[: listed.rounds]
-    return StoredFiles(folder, config, rows, read_clients(folder), listed)
+    config, rows = read_config(run.folder), read_rows(run.folder / "metrics.jsonl")
+    if run.rounds is not None:
+        config, rows = {**config, "rounds": run.rounds}, rows[: run.rounds]
+    return StoredFiles(run, config, rows, read_clients(run.folder))
 
 
 def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
     """Give each run its group and a label of its own."""
-    known = [str(run.config.get("method", "run")) if run.listed is None else run.listed.group for run in runs]
-    groups = told_apart(known, [run.config for run in runs])
-    labels = [f"{group}, seed {run.config.get('seed', '?')}" for group, run in zip(groups, runs, strict=True)]
+    known = [str(one.config.get("method", "run")) if one.run.group is None else one.run.group for one in runs]
+    groups = told_apart(known, [one.config for one in runs])
+    labels = [f"{group}, seed {one.config.get('seed', '?')}" for group, one in zip(groups, runs, strict=True)]
     often = Counter(labels)
     return [
         RunRecord(
-            label=label if often[label] == 1 else f"{label}, {run.folder}",
+            label=label if often[label] == 1 else f"{label}, {one.run.folder}",
             group=group,
-            config=run.config,
-            rows=run.rows,
-            command=run_command(run.config, run.folder),
-            labels_per_client=run.labels_per_client,
-            folder=str(run.folder),
+            config=one.config,
+            rows=one.rows,
+            command=run_command(one.config, one.run.folder),
+            labels_per_client=one.labels_per_client,
+            folder=str(one.run.folder),
         )
-        for label, group, run in zip(labels, groups, runs, strict=True)
+        for label, group, one in zip(labels, groups, runs, strict=True)
     ]
 
 

@@ -29,32 +29,35 @@ def write_charts(folder: Path, charts: Iterable[Chart]) -> None:
 
 def read_tables(folder: Path) -> list[Table]:
     """The tables kept in a folder; where it keeps none, those in the folders in it, down to those of runs."""
-    return [table for place, _ in walk(folder, stop_at=TABLES) for table in _read(place / TABLES, Table.from_json)]
+    return _read(folder, TABLES, Table.from_json)
 
 
 def read_charts(folder: Path) -> list[Chart]:
     """The charts kept in a folder; where it keeps no tables, also those in the folders in it, down to those of runs."""
-    return [chart for place, _ in walk(folder, stop_at=TABLES) for chart in _read(place / CHARTS, Chart.from_json)]
+    return _read(folder, CHARTS, Chart.from_json)
 
 
 def read_notes(folder: Path) -> list[str]:
-    """What was said of the runs listed in a folder, that some came from an archive, and how many are not there."""
+    """Notes on the runs listed in a folder: those kept, that some came from an archive, how many are not there."""
     listings = read_listings(folder)
     said = [note for one in listings for note in one.notes]
     archived = archived_notes(run.folder for run in find_runs(folder))
     return list(dict.fromkeys(note for note in (*said, *archived, *(one.missing for one in listings)) if note))
 
 
-def _read(path: Path, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
-    try:
-        values = json.loads(path.read_bytes())
-        if not isinstance(values, list):
-            raise ValueError("it is not a list")
-        return [from_json(one) for one in values]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+def _read(folder: Path, name: str, from_json: Callable[[Mapping[str, Any]], Kind]) -> list[Kind]:
+    found: list[Kind] = []
+    for path in (place / name for place, _ in walk(folder, stop_at=TABLES)):
+        try:
+            values = json.loads(path.read_bytes())
+            if not isinstance(values, list):
+                raise ValueError("it is not a list")
+            found += [from_json(one) for one in values]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
+    return found
 
 
 def write_command(folder: Path, command: str) -> None:

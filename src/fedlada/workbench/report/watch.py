@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.runs.metrics import DamagedMetrics
+from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import render, shared_payload
 from fedlada.workbench.report.payload import rows_per_run, run_payload
-from fedlada.workbench.report.records import FoundRun, RunRecord, StoredFiles, find_runs, named, read_files
+from fedlada.workbench.report.records import StoredFiles, find_runs, named, read_files
 from fedlada.workbench.report.stored import read_charts, read_command, read_notes, read_tables
 
 HOST = "127.0.0.1"
@@ -34,6 +35,9 @@ class Answer:
         return hashlib.sha256(self.content).hexdigest()[:20]
 
 
+NOTHING = Answer(b"")
+
+
 class LiveReport:
     """The data of a folder's page as it is whenever it is asked for; only what has changed is read again."""
 
@@ -44,12 +48,12 @@ class LiveReport:
             render(title, {"live": True}, live=True).encode("utf-8", "replace"), "text/html; charset=utf-8"
         )
         self._lock = threading.Lock()
-        self._files: dict[FoundRun, tuple[Any, StoredFiles]] = {}
+        self._files: dict[KnownRun, tuple[Any, StoredFiles]] = {}
         self._made: dict[str, tuple[Any, Answer]] = {}
         self._damaged: list[str] = []
 
     def index(self) -> Answer:
-        """What the page shows besides its runs, and which version of each run there is."""
+        """The content of the page besides its runs, and which version of each run there is."""
         with self._lock:
             notes = [] if self.folder.is_dir() else [f"The folder {self.folder} is no longer there."]
             runs: dict[str, Answer] = {}
@@ -87,15 +91,12 @@ class LiveReport:
         made = {}
         for record, run in zip(named([stored for _, stored in files.values()]), files, strict=True):
             name = hashlib.sha256(str(run.folder).encode("utf-8", "surrogateescape")).hexdigest()[:20]
-            made[name] = self._make(name, (signatures[run], run.listed, record.label, record.group, room), record)
+            key = (signatures[run], run, record.label, record.group, room)
+            made[name] = self._made.get(name, (None, NOTHING))
+            if made[name][0] != key:
+                made[name] = key, _json(run_payload(record, room))
         self._made = made
         return {name: answer for name, (_, answer) in made.items()}
-
-    def _make(self, name: str, key: Any, record: RunRecord) -> tuple[Any, Answer]:
-        known = self._made.get(name)
-        if known is not None and known[0] == key:
-            return known
-        return key, _json(run_payload(record, key[-1]))
 
 
 def serve(report: LiveReport, port: int) -> ThreadingHTTPServer:
@@ -133,7 +134,7 @@ def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET  # noqa: N815
 
         def find(self, path: str) -> Answer | None:
-            """What a path names."""
+            """The answer at a path."""
             if path == "/":
                 return report.page
             if path == "/data":

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from fedlada.methods.recipes import RECIPES
-from fedlada.paper.main_runs import by_method, stands_for
 from fedlada.paper.published import COST_RATIOS, COST_TOTALS, SEVEN, STAGE_TARGETS, VECTORS
 from fedlada.paper.rules import NEVER_RULE, rounds_rule
-from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.t6_stages import stage_runs, stage_targets, travelled_to
-from fedlada.paper.target import Results, Shown, Target, printed
+from fedlada.paper.setting import Setting, name_of, stands_for
+from fedlada.paper.speed import stage_lines, stage_targets, travelled_to
+from fedlada.paper.target import Results, Shown, Target, each_once, of_lines, printed
 from fedlada.plots.chart import Chart, Series
 from fedlada.workbench.campaign.over_seeds import Value, over_seeds, rounds_to
-from fedlada.workbench.campaign.request import Outcome, Request
+from fedlada.workbench.campaign.request import Outcome
 from fedlada.workbench.report.table import Table
 
 PAPER = "cifar10"
 
 
-def requests(setting: Setting) -> list[Request]:
-    """The runs of T6 on CIFAR-10."""
-    return stage_runs(setting, PAPER)
-
-
-def show(setting: Setting, results: Results) -> Shown:
+def _show(setting: Setting, results: Results) -> Shown:
     """A round's cost, and the total to each target."""
-    lines = by_method(setting, results, PAPER, SEVEN)
+    lines = of_lines(stage_lines(setting, PAPER), results)
     totals = tuple(_totals(setting, lines, stage) for stage in (0, 1))
     return Shown((_per_round(setting, lines), *totals), (_chart(setting, lines),))
 
@@ -45,7 +39,7 @@ def _per_round(setting: Setting, lines: Results) -> Table:
 
 
 def _a_round(size: float) -> Value:
-    """What travels in a round on average, in units of so many bytes."""
+    """The mean size of a round's messages, in units of so many bytes."""
 
     def count(outcome: Outcome) -> float | None:
         rows = outcome.history
@@ -109,12 +103,12 @@ def _chart(setting: Setting, lines: Results) -> Chart:
     return Chart("T8: accuracy by what has travelled", unit, "test accuracy", tuple(series), note=note)
 
 
-TARGET = Target(
+T8 = Target(
     name="T8",
     title="Communication cost",
     papers=(PAPER,),
     methods=SEVEN,
-    requests=requests,
-    show=show,
+    requests=lambda setting: each_once(stage_lines(setting, PAPER)),
+    show=_show,
     full_seeds=5,
 )

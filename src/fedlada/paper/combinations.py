@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from fedlada.methods.local import TowardGlobalDirection
 from fedlada.methods.recipes import RECIPES
-from fedlada.paper.main_runs import by_method, main_runs, stands_for
 from fedlada.paper.published import COMBINATIONS, COMBINATIONS_BASE
 from fedlada.paper.rules import accuracy_rule
-from fedlada.paper.setting import Setting, name_of
-from fedlada.paper.target import Results, Shown, Target, percent, points_above, printed
+from fedlada.paper.setting import Setting, main_lines, name_of, stands_for
+from fedlada.paper.target import Lines, Results, Shown, Target, each_once, of_lines, percent, points_above, printed
 from fedlada.training.suggested import is_adaptive
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.over_seeds import final, over_seeds
-from fedlada.workbench.campaign.request import Request
 from fedlada.workbench.report.table import Table
 
 PAPER = "tinyimagenet"
 METHODS = tuple(COMBINATIONS)
 
 
-def requests(setting: Setting) -> list[Request]:
+def _lines(setting: Setting) -> Lines:
     """Six combinations, for as many rounds as the curves have."""
-    return main_runs(setting, PAPER, METHODS, setting.goal(setting.scale.curve))
+    return main_lines(setting, PAPER, METHODS, setting.goal(setting.scale.curve))
 
 
-def show(setting: Setting, results: Results) -> Shown:
+def _show(setting: Setting, results: Results) -> Shown:
     """Accuracy after the last round, and the distance to FedAvg."""
-    lines = by_method(setting, results, PAPER, METHODS)
+    lines = of_lines(_lines(setting), results)
     methods, last = setting.methods(*METHODS), final("test_accuracy", setting.smooth)
     figures = {method: over_seeds(lines[name_of(method)], last) for method in methods}
     rows = tuple(
@@ -54,6 +52,11 @@ def _parts(method: str) -> tuple[str, str]:
     return type(recipe.server).__name__, ("Adam" if is_adaptive(method) else "SGD") + (" (+A)" if amended else "")
 
 
-TARGET = Target(
-    name="T2", title="Combinations of optimizers", papers=(PAPER,), methods=METHODS, requests=requests, show=show
+T2 = Target(
+    name="T2",
+    title="Combinations of optimizers",
+    papers=(PAPER,),
+    methods=METHODS,
+    requests=lambda setting: each_once(_lines(setting)),
+    show=_show,
 )

@@ -1,0 +1,70 @@
+"""Folders stored by an earlier version: they go on, or the sentence says why not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fedlada
+from fedlada import recipes
+from fedlada.methods.combine import Combiner, Mean
+from fedlada.runs.config import first_difference
+from small_federation import grid_of, strategy_of
+from tasks import UNEQUAL, blobs, small_net
+
+UNKNOWN = "was stored by an earlier version, which did not note its number of threads: it goes on with 1"
+
+
+class Doubled(Combiner):
+    """The mean, twice."""
+
+    def combine(self, uploads, weights):
+        return Mean().combine([*uploads] * 2, None)
+
+
+def from_python(folder, rounds, **changes):
+    values = {"method": recipes.fedavg(), "lr": 0.05, "partition": UNEQUAL, "device": "cpu", **changes}
+    return fedlada.simulate(small_net(), blobs(), rounds=rounds, out=folder, **values)
+
+
+def over_flower(folder, rounds, method=None):
+    method = method or recipes.fedavg()
+    return strategy_of(method).run(grid_of(method), rounds, out=folder, progress=False)
+
+
+def without(folder, *names):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in config.items() if name not in names}))
+
+
+@pytest.mark.parametrize("run", [from_python, over_flower])
+def test_a_folder_without_newer_fields_goes_on_and_says_once_what_is_unknown(run, tmp_path, capsys, caplog):
+    run(tmp_path, 1)
+    without(tmp_path, "threads", "combiner")
+    assert len(run(tmp_path, 2).history) == 2
+    assert (capsys.readouterr().err + caplog.text).count(UNKNOWN) == 1
+    caplog.clear()
+    run(tmp_path, 3)
+    assert UNKNOWN not in capsys.readouterr().err + caplog.text
+
+
+def test_a_combiner_that_an_earlier_version_did_not_have_is_named(tmp_path):
+    from_python(tmp_path, 1)
+    without(tmp_path, "combiner")
+    method = fedlada.FederatedMethod(name="fedavg", local=(), server=recipes.fedavg().server, combiner=Doubled())
+    with pytest.raises(ValueError, match=r"combiner is 'Mean\(\)' there and 'Doubled\(\)' here"):
+        from_python(tmp_path, 2, method=method)
+
+
+def test_another_batch_of_evaluations_is_refused_with_the_reason(tmp_path):
+    from_python(tmp_path, 1)
+    with pytest.raises(
+        ValueError, match="eval_batch_size is 1000 there and 7 here, and the last bits of what is measure"
+    ):
+        from_python(tmp_path, 2, eval_batch_size=7)
+    without(tmp_path, "eval_batch_size")
+    assert len(from_python(tmp_path, 2).history) == 2
+    said = first_difference({"eval_batch_size": 9}, {"eval_batch_size": 8})
+    assert said == "eval_batch_size is 9 there and 8 here, and the last bits of what is measured depend on it"
