@@ -19,7 +19,6 @@ from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner
-from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import one_of, probability, whole_number
 from fedlada.models.flat import trainable
@@ -141,7 +140,7 @@ def simulate(
         probability("stop_at_accuracy", stop_at_accuracy)
         if test is None:
             raise ValueError("stop_at_accuracy needs test data")
-    chosen = with_combiner(resolve_method(method), combiner)
+    chosen = resolve_method(method).with_combiner(combiner)
     rules = resolve_messages(messages, chosen)
     seed = whole_number("seed", seed)
     place = processes.own_device(resolve_device(device))

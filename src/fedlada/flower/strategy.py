@@ -31,7 +31,6 @@ from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
 from fedlada.methods.combine import Combiner, Mean
-from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, whole_number
 from fedlada.models.flat import trainable, untrained_digest
@@ -103,7 +102,7 @@ class MethodStrategy(Strategy):
         self.model = resolve_model(model, self.seed, dtype)
         self.method = resolve_method(method)
         if isinstance(self.method.combiner, Mean):  # one that comes with its own keeps it
-            self.method = with_combiner(self.method, combiner)
+            self.method = self.method.with_combiner(combiner)
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)

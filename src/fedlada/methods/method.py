@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from fedlada.methods.combine import Combiner, Mean
+from fedlada.methods.combine import Combiner, Mean, as_combiner
 from fedlada.methods.local import LocalTransform
 from fedlada.methods.server import ServerOptimizer
 from fedlada.methods.state import (
@@ -144,6 +144,15 @@ class FederatedMethod:
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         """One upload from those of the cohort, in the order of the clients' numbers; by default their weighted mean."""
         return self.combiner.combine(uploads, weights)
+
+    def with_combiner(self, combiner: Combiner | str | None) -> FederatedMethod:
+        """The same method with another combiner than the mean; None leaves it as it is."""
+        if combiner is None:
+            return self
+        own = as_combiner(combiner)
+        if not isinstance(self.combiner, Mean) and own != self.combiner:
+            raise ValueError(f"{self.name} has a combiner of its own, {self.combiner!r}: leave combiner out")
+        return replace(self, combiner=own)
 
     def aggregate(
         self, server: Server, combined: Upload, *, lr: Scalar, num_steps: Scalar, participation: float

@@ -24,7 +24,6 @@ from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.messages.spec import Messages, in_full
-from fedlada.methods.combine.named import with_combiner
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
@@ -166,7 +165,7 @@ class Experiment(EvaluationOptions):
     @cached_property
     def _method(self) -> FederatedMethod:
         combiner = None if self.combiner == "mean" else self.combiner
-        return with_combiner(RECIPES[self.method](**self.hyper), combiner)
+        return RECIPES[self.method](**self.hyper).with_combiner(combiner)
 
     @cached_property
     def _messages(self) -> Messages:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fedlada.methods.combine.combiner import Combiner
 from fedlada.methods.combine.geometric_median import GeometricMedian
@@ -13,9 +11,6 @@ from fedlada.methods.combine.mean import Mean
 from fedlada.methods.combine.norm_bound import NormBound
 from fedlada.methods.combine.order_statistics import Median, TrimmedMean
 from fedlada.methods.validation import one_of
-
-if TYPE_CHECKING:
-    from fedlada.methods.method import FederatedMethod
 
 COMBINERS: dict[str, Callable[[float | None], Combiner]] = {
     "mean": lambda _: Mean(),
@@ -46,13 +41,3 @@ def as_combiner(given: Combiner | str) -> Combiner:
     except ValueError:
         raise ValueError(f"combiner must be a name or name:number, as norm-bound:10, got {given!r}") from None
     return COMBINERS[name](value)
-
-
-def with_combiner(method: FederatedMethod, combiner: Combiner | str | None) -> FederatedMethod:
-    """The method with another combiner than the mean; None leaves it as it is."""
-    if combiner is None:
-        return method
-    own = as_combiner(combiner)
-    if not isinstance(method.combiner, Mean) and own != method.combiner:
-        raise ValueError(f"{method.name} has a combiner of its own, {method.combiner!r}: leave combiner out")
-    return replace(method, combiner=own)
