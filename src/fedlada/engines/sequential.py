@@ -14,8 +14,10 @@ from fedlada.data.samples import Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.deterministic import same_bits_every_time
+from fedlada.engines.dropout import MakeMode, dropout_of_steps, elements_if_dropped
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
+from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.tally import Answer, answer_of
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
@@ -41,7 +43,9 @@ class SequentialEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method.suited_to(self.flat.vector)
-        self.loss = check_fit(self.flat, samples, loss, "training")
+        with quiet_recurrent(self.flat.module):
+            self.loss = check_fit(self.flat, samples, loss, "training")
+            self.elements = elements_if_dropped(self.flat, samples)
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -51,7 +55,8 @@ class SequentialEngine(Engine):
         return self.samples.digest()
 
     def check_test(self, samples: Samples, what: str = "test") -> None:
-        check_fit(self.flat, samples, self.loss, what)
+        with quiet_recurrent(self.flat.module):
+            check_fit(self.flat, samples, self.loss, what)
 
     def evaluate(
         self,
@@ -61,7 +66,7 @@ class SequentialEngine(Engine):
         options: EvaluationOptions = AS_USUAL,
     ) -> dict[str, float]:
         self.flat.load(params)
-        with self._kernels():
+        with self._kernels(), quiet_recurrent(self.flat.module):
             return evaluate(self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size)
 
     def model(self, params: Tensor) -> nn.Module:
@@ -86,10 +91,12 @@ class SequentialEngine(Engine):
         torch.manual_seed(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         local = self.method.begin(broadcast, kept, lr=lr)
-        for batch, words in zip(work.batches, work.words, strict=True):
-            gradient_at = BatchGradient(self.flat, self.loss, *self.samples.batch(batch, words))
-            local = self.method.step(local, gradient_at)
-            losses += gradient_at.first_loss
+        dropouts = dropout_of_steps(self.elements, work, self.device)
+        with quiet_recurrent(self.flat.module):
+            for batch, words, dropout in zip(work.batches, work.words, dropouts, strict=True):
+                gradient_at = BatchGradient(self.flat, self.loss, *self.samples.batch(batch, words), dropout)
+                local = self.method.step(local, gradient_at)
+                losses += gradient_at.first_loss
         upload, new_kept = self.method.finish(local, work.num_steps)
         return answer_of(work, upload, new_kept, float(losses) / work.num_steps)
 
@@ -97,15 +104,17 @@ class SequentialEngine(Engine):
 class BatchGradient:
     """A step's stochastic gradient as a function of the point: the same batch and the same random numbers each time."""
 
-    def __init__(self, flat: FlatModel, loss: Loss, x: Any, y: Any) -> None:
-        self.flat, self.loss, self.x, self.y = flat, loss, x, y
+    def __init__(self, flat: FlatModel, loss: Loss, x: Any, y: Any, dropout: MakeMode) -> None:
+        self.flat, self.loss, self.x, self.y, self.dropout = flat, loss, x, y, dropout
         self.first_loss: Tensor | float = math.nan
         self._random_states: list[Tensor] | None = None
 
     def __call__(self, point: Tensor) -> Tensor:
         self.flat.load(point)
         with self._same_random_numbers():
-            loss = self.loss(self.flat.module(self.x), self.y)
+            with self.dropout():
+                output = self.flat.module(self.x)
+            loss = self.loss(output, self.y)
         if isinstance(self.first_loss, float):
             self.first_loss = loss.detach()
         return self.flat.gradient_of(loss)

@@ -1,0 +1,31 @@
+"""Warnings of torch that a user can do nothing about."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def quiet_vmap() -> Iterator[None]:
+    """Says nothing of functions that vmap takes client by client: all others still gain."""
+    torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._functorch._set_vmap_fallback_warning_enabled(True)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def quiet_recurrent(module: nn.Module) -> Iterator[None]:
+    """Says nothing of recurrent layers on a GPU whose weights do not lie as cuDNN likes: they lie in one vector."""
+    if not any(isinstance(one, nn.RNNBase) for one in module.modules()):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"RNN module weights are not part of single contiguous chunk")
+        yield
