@@ -12,7 +12,8 @@ from torch.utils.data import TensorDataset
 import fedlada
 from fedlada.data import Augmentation, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine, choose_engine
-from fedlada.engines.stacked.networks import LayeredNetwork, NotStackable, VmappedNetwork
+from fedlada.engines.stacked.networks import LayeredNetwork, VmappedNetwork
+from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.cohorts import Bernoulli, FixedSize, Unreliable
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import as_schedule
@@ -199,11 +200,11 @@ class Mixing(nn.Module):
         return self.inner(x - x.mean(dim=0, keepdim=True))
 
 
-@pytest.mark.parametrize("model", [Scaled, Twice, Tied])
-def test_other_models_are_stacked_by_vmap(model):
+@pytest.mark.parametrize(("model", "form"), [(Scaled, VmappedNetwork), (Twice, LayeredNetwork), (Tied, LayeredNetwork)])
+def test_parameters_outside_a_layer_or_used_twice(model, form):
     torch.manual_seed(0)
     done = run_both(model(), blobs(), METHODS["fedlada"].method(), rounds=3)
-    assert isinstance(done.engine.network, VmappedNetwork)
+    assert isinstance(done.engine.network, form)
 
 
 def test_a_model_that_mixes_its_batch():
@@ -224,8 +225,8 @@ def test_what_cannot_be_stacked_runs_one_by_one_and_says_why():
         def forward(self, x):
             return x @ self.scale if float(x.sum()) > 0 else -x @ self.scale
 
-    dropout = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-    for model, reason in ((dropout, "it draws random numbers"), (Branching(), "by torch.func.vmap it fails")):
+    noisy = nn.Sequential(nn.Linear(4, 3), nn.RReLU())
+    for model, reason in ((noisy, "it draws random numbers"), (Branching(), "by torch.func.vmap it fails")):
         with pytest.warns(UserWarning, match=f"the stacked engine cannot be used, so one client .*{reason}"):
             result = fedlada.simulate(model, (x, y), engine="stacked", rounds=1, method="fedavg")
         assert len(result.history) == 1

@@ -14,7 +14,8 @@ import fedlada
 from fedlada.data import Given, as_samples
 from fedlada.engines import StackedEngine, choose_engine
 from fedlada.engines.stacked.choice import choose_network
-from fedlada.engines.stacked.networks import LayeredNetwork, NotStackable
+from fedlada.engines.stacked.networks import LayeredNetwork
+from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.schedules import WarmUp
 from fedlada.models.flat import FlatModel
 from method_table import METHODS

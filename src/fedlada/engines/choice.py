@@ -12,7 +12,7 @@ from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.sequential import SequentialEngine
 from fedlada.engines.stacked.engine import StackedEngine
-from fedlada.engines.stacked.networks import NotStackable
+from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import one_of
 

@@ -100,6 +100,9 @@ class FlatModel:
         for parameter, place, gradient in zip(self.parameters.values(), places, gradients, strict=True):
             parameter.data = place
             parameter.grad = gradient
+        for module in self.module.modules():
+            if isinstance(module, nn.RNNBase):
+                module.flatten_parameters = _stay  # type: ignore[method-assign]
 
     def train(self) -> None:
         """Put the model into training mode, after an evaluation too."""
@@ -116,6 +119,10 @@ class FlatModel:
         self.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         return self.gradient.clone()  # a transform may keep what it is given
+
+
+def _stay() -> None:
+    """Nothing: a recurrent layer must not move its parameters out of the vector."""
 
 
 def model_with(model: nn.Module, vector: Tensor) -> nn.Module:

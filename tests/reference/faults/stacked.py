@@ -10,6 +10,8 @@ FOLDER = "engines/stacked"
 STACK, FEED, ENGINE = f"{FOLDER}/stack.py", f"{FOLDER}/feed.py", f"{FOLDER}/engine.py"
 MEMORY, LAYERS, KERNELS = f"{FOLDER}/memory.py", f"{FOLDER}/layers.py", f"{FOLDER}/kernels.py"
 LOOK = f"{FOLDER}/look.py"
+CONVOLUTIONS, BANK, RECURRENT = f"{FOLDER}/convolutions.py", f"{FOLDER}/bank.py", f"{FOLDER}/recurrent.py"
+DROPOUT, ATTENTION = "engines/dropout.py", "engines/attention.py"
 LAYOUT, LOSSES, NETWORKS = f"{FOLDER}/layout.py", f"{FOLDER}/losses.py", f"{FOLDER}/networks.py"
 
 FAULTS: Faults = {
@@ -24,7 +26,7 @@ FAULTS: Faults = {
         "for index in range(len(parts)):\n            part",
     ),
     "convolution: bias by sample instead of client": (
-        LAYERS,
+        CONVOLUTIONS,
         "bias.repeat_interleave(len(y) // len(bias), dim=0)",
         "bias.repeat(len(y) // len(bias), 1)",
     ),
@@ -81,6 +83,30 @@ FAULTS: Faults = {
         "losses[place] / one.num_steps",
         "losses[place] / work[0].num_steps",
     ),
+    "layers: the last use alone": (BANK, "place.add_(more)", "place.copy_(more)"),
+    "transposed: bias forgotten": (
+        CONVOLUTIONS,
+        "like, _kernel(self.rows()), shape)\n        return _like(_with_bias(y, self.rows_of_bias()), x)",
+        "like, _kernel(self.rows()), shape)\n        return _like(y, x)",
+    ),
+    "recurrent: cell kept by the wrong gate": (RECURRENT, "f * cell", "o * cell"),
+    "recurrent: reset forgotten on the way back": (
+        RECURRENT,
+        "gates[..., -size:] * slopes.reset[time]",
+        "gates[..., -size:]",
+    ),
+    "recurrent: backwards is not turned round": (RECURRENT, "hiddens.flip(0) if backwards else hiddens", "hiddens"),
+    "attention: sees the next place": (ATTENTION, ".tril()", ".tril(1)"),
+    "dropout: one mask for all calls": (DROPOUT, "self.num_calls += 1", "self.num_calls = 1"),
+    "dropout: one mask for all steps": (STACK, "self.keys.index_select(0, self.step_number)[0]", "self.keys[0]"),
+    "dropout: keys in another order": (FEED, "= step_keys(one)", "= step_keys(one)[::-1]"),
+    "dropout: one key for all clients": (DROPOUT, "bits(work.seed, ", "bits(0, "),
+    "dropout: what stays is not scaled": (DROPOUT, "1 / (1 - p)", "1.0"),
+    "dropout: a mask by the batch's size": (
+        DROPOUT,
+        "torch.arange(1, size + 1, device=device)",
+        "torch.arange(size, 0, -1)",
+    ),
     "memory of the first client": (MEMORY, "inward(one.memory[part][name])", "inward(here[0].memory[part][name])"),
     "memory not laid out": (MEMORY, "self.layout.inward(one.memory[part][name])", "one.memory[part][name]"),
     "memory in the engine's order": (MEMORY, "self.layout.outward(rows[place]).clone()", "rows[place].clone()"),
@@ -92,12 +118,15 @@ def checks() -> list[Check]:
     """The stacked engine against the sequential one, its parts against one client alone."""
     from torch.nn import functional as F
 
+    from engines import test_dropout as dropout
+    from engines import test_forms as forms
     from engines import test_stacked_parts as parts
     from equivalence import test_held_tensors as held
     from equivalence import test_messages_in_engines as messages
     from equivalence import test_open_contract as contract
     from equivalence import test_stacked_equals_sequential as suite
     from equivalence import test_stacked_traps as traps
+    from equivalence import test_user_models as users
 
     alone = parts.test_gradients_are_those_of_each_client_alone
     found = [partial(alone, model, form) for form in ("layered", "vmapped") for model in (parts.Words, parts.Pictures)]
@@ -113,6 +142,14 @@ def checks() -> list[Check]:
     found += [partial(suite.test_every_method, name, places) for name, places in ENGINES]
     found += [partial(suite.test_layers, "plain"), partial(held.test_engines_agree, "convolutional")]
     found += [partial(messages.test_engines_agree, "fedavg", messages.CODED)]
+    found += [partial(forms.test_gradients_are_those_of_each_client_alone, name) for name in ("mixed", "lstm", "gru")]
+    found += [
+        dropout.test_keys_of_steps_depend_on_seed_round_client_and_step,
+        dropout.test_gradients_go_where_values_went,
+    ]
+    found += [partial(dropout.test_attention_written_out_is_torchs, dropout.MASKS["causal"])]
+    found += [dropout.test_many_calls_have_keys_of_their_own, dropout.test_a_place_keeps_its_mask_in_a_larger_batch]
+    found.append(partial(users.test_masks_do_not_depend_on_who_is_beside, 2))
     return found
 
 

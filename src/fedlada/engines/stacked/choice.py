@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.dropout import CounterDropout, Elements
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.stacked.kernels import Kernels, TorchKernels
 from fedlada.engines.stacked.losses import client_losses
-from fedlada.engines.stacked.networks import LayeredNetwork, Network, NotStackable, VmappedNetwork
+from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
+from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.random_state import randomness_restored
 from fedlada.models.flat import FlatModel, private_copy
@@ -35,17 +38,18 @@ def choose_network(
         raise
     except Exception as error:
         raise NotStackable(f"its loss cannot be tried in float64: {_first_line(error)}") from None
-    forms: list[Callable[[nn.Module, Kernels], Network]] = [
-        lambda module, kernels: LayeredNetwork(module, losses, kernels),
-        lambda module, _: VmappedNetwork(module, losses),
-    ]
-    reasons = []
-    for form in forms:
+    forms: dict[str, Callable[[nn.Module, Kernels], Network]] = {
+        "layer by layer": lambda module, kernels: LayeredNetwork(module, losses, kernels),
+        "by torch.func.vmap": lambda module, _: VmappedNetwork(module, losses),
+    }
+    reasons: list[str] = []
+    for form in forms.values():
         try:
             trial.check(form(trial.flat.module, TorchKernels()), takes_short_batches)
             module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
             trial.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
+            network.elements = Elements() if trial.elements.made else None
         except torch.OutOfMemoryError:
             raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw
@@ -53,7 +57,7 @@ def choose_network(
             continue
         network.passed_over = reasons
         return network, takes_short_batches
-    raise NotStackable("; ".join(reasons))
+    raise NotStackable("; ".join(f"{name} {reason}" for name, reason in zip(forms, reasons, strict=True)))
 
 
 def _classes(samples: Samples) -> Tensor | None:
@@ -81,25 +85,31 @@ class _Trial:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise NotStackable("its inputs or targets are not one tensor each")
         self.x, self.y = (one.double() if one.is_floating_point() else one for one in (x, y))
-        with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+        self.elements = Elements()
+        self.keys = torch.tensor([1, 2], device=x.device)
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             before = _generators(x.device)
             self.output = self._forward()
             if any(not torch.equal(one, other) for one, other in zip(before, _generators(x.device), strict=True)):
                 raise NotStackable(
-                    "it draws random numbers in its forward pass (dropout), which each client draws alone"
+                    "it draws random numbers in its forward pass, other than dropout, which each client draws alone"
                 )
         is_rows = isinstance(self.output, Tensor) and self.output.ndim > 0 and len(self.output) == TRIAL_BATCH
         if not is_rows:
             raise NotStackable("its output is not one tensor with a row for each sample")
 
-    def _forward(self) -> Tensor:
+    def _forward(self) -> Any:
         try:
-            output: Tensor = self.flat.module(self.x[:TRIAL_BATCH])
+            with self._dropout(0):
+                output = self.flat.module(self.x[:TRIAL_BATCH])
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             raise NotStackable(f"it cannot be tried in float64: {_first_line(error)}") from None
-        return output
+        return output.detach() if isinstance(output, Tensor) else output
+
+    def _dropout(self, client: int) -> CounterDropout:
+        return CounterDropout(self.keys[client], self.elements, in_trial=True)
 
     def check(self, network: Network, takes_short_batches: bool) -> None:
         """Refuse a form whose gradients are not the model's own."""
@@ -111,18 +121,17 @@ class _Trial:
         rows, grads = layout.rows(TRIAL_CLIENTS, vector), layout.rows(TRIAL_CLIENTS, vector)
         rows.copy_(torch.stack([layout.inward(own) for own in clients]))
         network.bind(rows, grads)
+        network.elements, network.in_trial = self.elements, True
         try:
-            losses = network.backward(self.x, self.y, weights)
+            losses = network.backward(self.x, self.y, weights, self.keys)
         except (NotStackable, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise NotStackable(f"{network.form} it fails: {_first_line(error)}") from None
+            raise NotStackable(f"it fails: {_first_line(error)}") from None
         expected_losses, expected = self._one_by_one(clients, sizes)
         close = _close(layout.outward(grads), expected) and _close(losses[:, None], expected_losses[:, None])
         if not close:
-            raise NotStackable(f"{network.form} it does not give its own gradients: a layer may mix samples")
-        if isinstance(network, LayeredNetwork) and any(layer.num_calls > 1 for layer in network.layers):
-            raise NotStackable("a layer is used more than once")
+            raise NotStackable("it does not give its own gradients: a layer may mix samples")
 
     def check_runs(self, network: Network, compute: torch.dtype) -> None:
         """Refuse a form that does not run in the precision of the computation."""
@@ -133,7 +142,8 @@ class _Trial:
         x = self.x.to(compute) if self.x.is_floating_point() else self.x
         y = self.y.to(torch.promote_types(compute, torch.float32)) if self.y.is_floating_point() else self.y
         weights = torch.stack([_weights(TRIAL_BATCH, self.x.device)] * TRIAL_CLIENTS)
-        network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)))
+        network.elements = self.elements
+        network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)), self.keys)
 
     def _one_by_one(self, clients: list[Tensor], sizes: list[int]) -> tuple[Tensor, Tensor]:
         before = self.flat.vector.clone()
@@ -141,7 +151,9 @@ class _Trial:
         for number, (own, size) in enumerate(zip(clients, sizes, strict=True)):
             self.flat.load(own)
             batch = slice(number * TRIAL_BATCH, number * TRIAL_BATCH + size)
-            loss = self.loss(self.flat.module(self.x[batch]), self.y[batch])
+            with self._dropout(number):
+                output = self.flat.module(self.x[batch])
+            loss = self.loss(output, self.y[batch])
             losses.append(loss.detach())
             grads.append(self.flat.gradient_of(loss))
         self.flat.load(before)

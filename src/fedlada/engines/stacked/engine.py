@@ -13,6 +13,7 @@ from fedlada.engines.check_fit import check_fit
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
+from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.evaluate import GraphedEvaluation
 from fedlada.engines.stacked.feed import Feed
@@ -24,7 +25,8 @@ from fedlada.engines.stacked.memory import (
     free_bytes,
     places_that_fit,
 )
-from fedlada.engines.stacked.networks import Network, NotStackable
+from fedlada.engines.stacked.networks import Network
+from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.engines.stacked.precision import resolve_precision
 from fedlada.engines.stacked.stack import Stack
 from fedlada.engines.tally import Answer
@@ -64,12 +66,14 @@ class StackedEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method.suited_to(self.flat.vector)
-        self.loss = check_fit(self.flat, samples, loss, "training")
+        with quiet_recurrent(self.flat.module):
+            self.loss = check_fit(self.flat, samples, loss, "training")
         # What takes half a minute to compile is not worth it for a short run; the choice depends on nothing else,
         # so that a run repeats.
         self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
         self.compute, kernels = resolve_precision(precision, self.flat.vector, compiles=self.compiles)
-        self.network, takes_short_batches = self._choose(kernels)
+        with quiet_recurrent(self.flat.module):
+            self.network, takes_short_batches = self._choose(kernels)
         if is_random(method):
             raise NotStackable(f"a transform of {method.name} draws random numbers, which each client draws alone")
         if short_batches and not takes_short_batches:
@@ -113,7 +117,8 @@ class StackedEngine(Engine):
         return self.samples.digest()
 
     def check_test(self, samples: Samples, what: str = "test") -> None:
-        check_fit(self.flat, samples, self.loss, what)
+        with quiet_recurrent(self.flat.module):
+            check_fit(self.flat, samples, self.loss, what)
 
     def evaluate(
         self,
@@ -127,9 +132,10 @@ class StackedEngine(Engine):
             self._graphed(samples, options.eval_batch_size) if self.device.type == "cuda" and not metrics else None
         )
         if measured is None:
-            measured = evaluate(
-                self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size
-            )
+            with quiet_recurrent(self.flat.module):
+                measured = evaluate(
+                    self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size
+                )
         self.flat.train()  # frozen parts go back to where they were
         return measured
 
@@ -141,7 +147,8 @@ class StackedEngine(Engine):
         if key not in self.evaluations:
             self.evaluations[key] = GraphedEvaluation(self.flat.module, samples, self.loss, batch_size)
         try:
-            return self.evaluations[key]()
+            with quiet_recurrent(self.flat.module):
+                return self.evaluations[key]()
         except RuntimeError as error:
             self.evaluates_by_graph = False
             warnings.warn(f"the evaluation cannot be captured as a graph and runs without: {error}", stacklevel=3)
@@ -171,10 +178,13 @@ class StackedEngine(Engine):
         if not any(known == places for known, _ in self.stacks):
             return  # how many fit is found out when the memory of this round is free
         self.feeds = {
-            (work[0].seed, places, self.batch_size): Feed.of(work, places, self.batch_size)
+            (work[0].seed, places, self.batch_size): self._feed(work, places, self.batch_size)
             for work in _chunks(plan.assignments, places)
             if _largest_batch(work) <= self.batch_size
         }
+
+    def _feed(self, work: Sequence[Assignment], places: int, batch_size: int) -> Feed:
+        return Feed.of(work, places, batch_size, has_dropout=self.network.elements is not None)
 
     def _run_stack(
         self, places: int, broadcast: Broadcast, work: Sequence[Assignment], kept: Sequence[Kept], lr: float
@@ -182,7 +192,7 @@ class StackedEngine(Engine):
         """The local work of some clients."""
         stack = self._stack(places, work)
         key = (work[0].seed, places, stack.batch_size)
-        feed = self.feeds.pop(key, None) or Feed.of(work, places, stack.batch_size)
+        feed = self.feeds.pop(key, None) or self._feed(work, places, stack.batch_size)
         stack.run(broadcast, kept, work, lr, feed)
         if self.while_waiting is not None:
             self.while_waiting()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlada.data.samples import Samples
+from fedlada.engines.dropout import step_keys
 from fedlada.federation.plan import Assignment
 
 Array = np.ndarray[Any, Any]
@@ -26,6 +27,8 @@ class Feed:
     """`[K, C, B]`, 63 bits each."""
     weights: Array
     """`[K, C, B]`: 1 / (size of the batch), 0 for padding."""
+    keys: Array
+    """`[K, C]`, those of dropout; zeros where nothing is dropped."""
     num_steps: Array
     """`[C]`; 0 for a place that no client takes."""
 
@@ -35,22 +38,25 @@ class Feed:
         return bool((self.num_steps == len(self.rows)).all())
 
     @staticmethod
-    def of(work: Sequence[Assignment], places: int, batch_size: int) -> Feed:
+    def of(work: Sequence[Assignment], places: int, batch_size: int, *, has_dropout: bool = False) -> Feed:
         """The work of these clients, on a stack with so many places."""
         steps = max(one.num_steps for one in work)
         rows = np.zeros((steps, places, batch_size), dtype=np.int64)
         draws = np.zeros_like(rows)
         weights = np.zeros(rows.shape, dtype=np.float64)
+        keys = np.zeros(rows.shape[:2], dtype=np.int64)
         for client in range(places):
             rows[:, client] = work[min(client, len(work) - 1)].batches[0][0]
         for client, one in enumerate(work):
+            if has_dropout:
+                keys[: one.num_steps, client] = step_keys(one)
             for step, (batch, words) in enumerate(zip(one.batches, one.words, strict=True)):
                 rows[step, client, : len(batch)] = batch
                 draws[step, client, : len(batch)] = (words >> np.uint64(1)).astype(np.int64)
                 weights[step, client, : len(batch)] = 1 / len(batch)
         num_steps = np.zeros(places, dtype=np.int64)
         num_steps[: len(work)] = [one.num_steps for one in work]
-        return Feed(rows, draws, weights, num_steps)
+        return Feed(rows, draws, weights, keys, num_steps)
 
 
 def fetch_batch(samples: Samples, feed: Feed, step: int, work: Sequence[Assignment]) -> tuple[Tensor, Tensor]:

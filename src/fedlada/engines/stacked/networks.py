@@ -5,16 +5,23 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from fedlada.engines.dropout import CounterDropout, Elements
+from fedlada.engines.quiet import quiet_vmap
+from fedlada.engines.stacked.bank import Bank, StackedLayer
+from fedlada.engines.stacked.convolutions import CONVOLUTIONS
 from fedlada.engines.stacked.kernels import Kernels, by_client
-from fedlada.engines.stacked.layers import Bank, StackedLayer, stacked_layer
+from fedlada.engines.stacked.layers import stacked_layer
 from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.losses import ClientLosses
+from fedlada.engines.stacked.not_stackable import NotStackable
+from fedlada.engines.stacked.rules import VmapRules
 
 
 class Network(ABC):
@@ -25,6 +32,9 @@ class Network(ABC):
     """In a few words, for the log."""
     passed_over: Sequence[str] = ()
     """Why forms that would be faster were not taken."""
+    elements: Elements | None = None
+    """What dropout masks are made from, if the model has dropout."""
+    in_trial = False
 
     @abstractmethod
     def bind(self, weights: Tensor, grads: Tensor) -> None:
@@ -35,11 +45,17 @@ class Network(ABC):
         """Let go of the rows."""
 
     @abstractmethod
-    def backward(self, x: Any, y: Tensor, weights: Tensor) -> Tensor:
+    def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
         """Write the gradients of the clients' losses and return the losses `[C]`.
 
-        x and y are `[C * B, ...]`; `weights` `[C, B]` are those of the samples in their client's mean.
+        x and y are `[C * B, ...]`; `weights` `[C, B]` are those of the samples in their client's mean; `keys` `[C]` are
+        those of dropout.
         """
+
+    def _dropout(self, keys: Tensor | None, num_samples: int | None = None) -> AbstractContextManager[Any]:
+        if self.elements is None or keys is None:
+            return nullcontext()
+        return CounterDropout(keys, self.elements, num_samples=num_samples, in_trial=self.in_trial)
 
 
 class LayeredNetwork(Network):
@@ -51,7 +67,7 @@ class LayeredNetwork(Network):
         channels_last = {
             owners[id(module.weight)]
             for module in model.modules()
-            if isinstance(module, nn.Conv2d) and id(module.weight) in owners
+            if isinstance(module, CONVOLUTIONS) and id(module.weight) in owners
         }
         self.layout = Layout(parameters, channels_last)
         self.bank = Bank(self.layout, kernels, next(iter(parameters.values())).device)
@@ -62,31 +78,38 @@ class LayeredNetwork(Network):
 
     def _converted(self, model: nn.Module, owners: dict[int, str]) -> nn.Module:
         """A copy of the model's structure; what is frozen stays shared with the original."""
-        seen: set[str] = set()
+        converted: dict[int, nn.Module] = {}
 
         def convert(module: nn.Module) -> nn.Module:
-            own = {name: one for name, one in module._parameters.items() if one is not None}
-            names = {name: owners[id(one)] for name, one in own.items() if id(one) in owners}
-            if names:
-                if len(names) < len(own):
-                    raise NotStackable("a layer is frozen in part")
-                layer = stacked_layer(module, self.bank, names)
-                if layer is None or module._modules:
-                    raise NotStackable(f"{type(module).__name__} has no stacked form")
-                if seen & set(names.values()):
-                    raise NotStackable("layers share their parameters")
-                seen.update(names.values())
-                self.layers.append(layer)
-                return layer.train(module.training)
+            if id(module) not in converted:
+                layer = self._layer(module, owners)
+                converted[id(module)] = copied(module) if layer is None else layer.train(module.training)
+            return converted[id(module)]
+
+        def copied(module: nn.Module) -> nn.Module:
             result = copy.copy(module)
-            result._modules = dict(module._modules)
-            for name, child in module._modules.items():
-                if child is not None:
-                    result._modules[name] = converted.setdefault(id(child), convert(child))
+            result._modules = {name: one if one is None else convert(one) for name, one in module._modules.items()}
             return result
 
-        converted: dict[int, nn.Module] = {}
         return convert(model)
+
+    def _layer(self, module: nn.Module, owners: dict[int, str]) -> StackedLayer | None:
+        """The stacked form of a module that has trained parameters of its own."""
+        own = {name: one for name, one in module._parameters.items() if one is not None}
+        names = {name: owners[id(one)] for name, one in own.items() if id(one) in owners}
+        if not names:
+            return None
+        if len(names) < len(own):
+            raise NotStackable("a layer is frozen in part")
+        layer = stacked_layer(module, self.bank, names)
+        if layer is None or module._modules:
+            raise NotStackable(f"{type(module).__name__} has no stacked form")
+        for name, parameter in names.items():
+            is_kernel = isinstance(module, CONVOLUTIONS) and name == "weight"
+            if self.layout.places[parameter].channels_last != is_kernel:
+                raise NotStackable("a convolution shares its weight with another kind of layer")
+        self.layers.append(layer)
+        return layer
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         self.bank.bind(weights, grads)
@@ -94,8 +117,11 @@ class LayeredNetwork(Network):
     def release(self) -> None:
         self.bank.views = {}
 
-    def backward(self, x: Any, y: Tensor, weights: Tensor) -> Tensor:
-        losses = self.losses(_wide(self.module(x)), y, weights)
+    def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
+        self.bank.begin(weights.numel())
+        with self._dropout(keys, weights.numel()):
+            output = self.module(x)
+        losses = self.losses(_wide(output), y, weights)
         torch.autograd.backward(losses.sum())
         return losses.detach()
 
@@ -116,23 +142,24 @@ class VmappedNetwork(Network):
     def release(self) -> None:
         self.weights, self.grads = {}, {}
 
-    def backward(self, x: Any, y: Tensor, weights: Tensor) -> Tensor:
-        def loss(parameters: dict[str, Tensor], x: Any, y: Tensor, weights: Tensor) -> Tensor:
-            output = _wide(functional_call(self.module, parameters, (x,)))
-            return self.losses(output, y, weights[None])[0]
+    def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
+        def loss(parameters: dict[str, Tensor], x: Any, y: Tensor, weights: Tensor, keys: Tensor | None) -> Tensor:
+            with self._dropout(keys), VmapRules():
+                output = functional_call(self.module, parameters, (x,))
+            return self.losses(_wide(output), y, weights[None])[0]
 
         clients = len(weights)
         own_x, own_y = (by_client(part, clients) for part in (x, y))
-        # A model that draws random numbers is not stacked at all, so "error" names a mistake.
-        grads, losses = vmap(grad_and_value(loss), randomness="error")(self.weights, own_x, own_y, weights)
+        in_dims = (0, 0, 0, 0, None if keys is None else 0)
+        # A model that draws random numbers itself is not stacked at all, so "error" names a mistake.
+        with quiet_vmap():
+            grads, losses = vmap(grad_and_value(loss), in_dims, randomness="error")(
+                self.weights, own_x, own_y, weights, keys
+            )
         for name, grad in grads.items():
             self.grads[name].copy_(grad)
         result: Tensor = losses.detach()
         return result
-
-
-class NotStackable(ValueError):
-    """Why a model cannot be stacked, or not in this form."""
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:

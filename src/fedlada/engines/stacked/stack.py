@@ -119,8 +119,15 @@ class Stack:
             self.sample_weights = torch.zeros(
                 shape, device=device, dtype=torch.promote_types(self.compute, torch.float32)
             )
+            self.keys = torch.zeros(shape[:2], device=device, dtype=torch.int64)
             self.num_steps = torch.zeros(self.places, device=device, dtype=torch.int64)
-        for place, values in ((self.rows, feed.rows), (self.draws, feed.draws), (self.sample_weights, feed.weights)):
+        pairs = (
+            (self.rows, feed.rows),
+            (self.draws, feed.draws),
+            (self.sample_weights, feed.weights),
+            (self.keys, feed.keys),
+        )
+        for place, values in pairs:
             place[: len(values)].copy_(torch.from_numpy(values))
         self.num_steps.copy_(torch.from_numpy(feed.num_steps))
         assert feed.rows.shape[1:] == (self.places, self.batch_size)
@@ -162,14 +169,15 @@ class Stack:
         if x.is_floating_point():
             x = x.to(self.compute)
         active = self.step_number < self.num_steps
+        keys = None if self.network.elements is None else self.keys.index_select(0, self.step_number)[0]
         assert self.local is not None
         by_row = active[:, None] if masked else None
         if self.method.looks_ahead:
             losses = self.look(
-                self.local, self.weights, self.grads, by_row, lambda: self.network.backward(x, y, weights)
+                self.local, self.weights, self.grads, by_row, lambda: self.network.backward(x, y, weights, keys)
             )
         else:
-            losses = self.network.backward(x, y, weights)
+            losses = self.network.backward(x, y, weights, keys)
         self.losses += torch.where(active, losses.double(), torch.zeros_like(self.losses))
         self.update(self.local, self.grads, self.weights, by_row)
         self.step_number += 1

@@ -1,0 +1,221 @@
+"""LSTM, GRU and RNN written out, for vmap: torch's own kernels know one client at a time.
+
+The inputs' part of all time steps is one matrix product, and so is the gradient of each weight; a time step is one
+product with the hidden state and a few elementwise operations. Under vmap the products are batched over the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedlada.engines.stacked.not_stackable import NotStackable
+
+
+class Step(NamedTuple):
+    """One time step: the hidden and the cell state after it, and what the gradient needs."""
+
+    hidden: Tensor
+    cell: Tensor
+    saved: Tensor
+
+
+def _lstm(inputs: Tensor, hidden: Tensor, _before: Tensor, cell: Tensor) -> Step:
+    sums = inputs + hidden
+    size = cell.shape[-1]
+    gates, new = sums.sigmoid(), sums[..., 2 * size : 3 * size].tanh()
+    i, f, _, o = gates.chunk(4, dim=-1)
+    cell = torch.addcmul(f * cell, i, new)
+    return Step(o * cell.tanh(), cell, torch.cat([i, f, new, o], dim=-1))
+
+
+def _gru(inputs: Tensor, hidden: Tensor, before: Tensor, cell: Tensor) -> Step:
+    size = before.shape[-1]
+    gates = (inputs[..., : 2 * size] + hidden[..., : 2 * size]).sigmoid()
+    r, z = gates[..., :size], gates[..., size:]
+    own = hidden[..., 2 * size :]
+    new = torch.addcmul(inputs[..., 2 * size :], r, own).tanh()
+    return Step(torch.addcmul(new, z, before - new), cell, torch.cat([r, z, new, own], dim=-1))
+
+
+def _tanh(inputs: Tensor, hidden: Tensor, _before: Tensor, cell: Tensor) -> Step:
+    after = (inputs + hidden).tanh()
+    return Step(after, cell, after)
+
+
+def _relu(inputs: Tensor, hidden: Tensor, _before: Tensor, cell: Tensor) -> Step:
+    after = (inputs + hidden).relu()
+    return Step(after, cell, after)
+
+
+class Slopes(NamedTuple):
+    """Of all time steps at once: what the gradients of a step are multiplied by, `[T, ..., gates, H]` where by gate."""
+
+    by_hidden: Tensor | None
+    """From the gradient of the hidden state to that of the gates, where these hang on it directly."""
+    by_cell: Tensor | None
+    """From the gradient of the cell state to that of the gates before the last."""
+    cell_by_hidden: Tensor | None
+    cell_by_cell: Tensor | None
+    hidden_by_hidden: Tensor | None
+    """From the hidden state before, past the gates."""
+    reset: Tensor | None
+    """The factor of the hidden state's part of the last gate (GRU)."""
+
+
+def _lstm_slopes(saved: Tensor, _before: Tensor, cells: Tensor, cells_before: Tensor) -> Slopes:
+    i, f, new, o = saved.chunk(4, dim=-1)
+    level = cells.tanh()
+    by_cell = [new * i * (1 - i), cells_before * f * (1 - f), i * (1 - new * new)]
+    by_hidden = level * o * (1 - o)
+    return Slopes(by_hidden, torch.stack(by_cell, dim=-2), o * (1 - level * level), f, None, None)
+
+
+def _gru_slopes(saved: Tensor, before: Tensor, _cells: Tensor, _cells_before: Tensor) -> Slopes:
+    r, z, new, own = saved.chunk(4, dim=-1)
+    of_new = (1 - z) * (1 - new * new)
+    by_hidden = [of_new * own * r * (1 - r), (before - new) * z * (1 - z), of_new]
+    return Slopes(torch.stack(by_hidden, dim=-2), None, None, None, z, r)
+
+
+def _tanh_slopes(saved: Tensor, _before: Tensor, _cells: Tensor, _cells_before: Tensor) -> Slopes:
+    return Slopes((1 - saved * saved).unsqueeze(-2), None, None, None, None, None)
+
+
+def _relu_slopes(saved: Tensor, _before: Tensor, _cells: Tensor, _cells_before: Tensor) -> Slopes:
+    return Slopes((saved > 0).to(saved.dtype).unsqueeze(-2), None, None, None, None, None)
+
+
+KINDS: dict[str, tuple[Callable[..., Step], Callable[..., Slopes]]] = {
+    "lstm": (_lstm, _lstm_slopes),
+    "gru": (_gru, _gru_slopes),
+    "rnn_tanh": (_tanh, _tanh_slopes),
+    "rnn_relu": (_relu, _relu_slopes),
+}
+
+
+class Sweep(torch.autograd.Function):
+    """All time steps of one layer in one direction; its gradient makes one product of each kind for all of them."""
+
+    @staticmethod
+    def forward(
+        inputs: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, kind: str
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states, cell states and what the gradient needs, `[T, ...]` each."""
+        step = KINDS[kind][0]
+        steps: list[Step] = []
+        across = weight.mT
+        for own in inputs.unbind(0):
+            done = step(own, hidden @ across + bias[..., None, :], hidden, cell)
+            hidden, cell = done.hidden, done.cell
+            steps.append(done)
+        hiddens, cells, saved = (torch.stack(part) for part in zip(*steps, strict=True))
+        return hiddens, cells, saved
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, hidden, cell, weight, _, ctx.kind = inputs
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(hidden, cell, weight, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        first, first_cell, weight, hiddens, cells, saved = ctx.saved_tensors
+        before = torch.cat([first[None], hiddens[:-1]])
+        slopes = KINDS[ctx.kind][1](saved, before, cells, torch.cat([first_cell[None], cells[:-1]]))
+        of_inputs, of_hidden, d_first, d_cell = _back(slopes, weight, grads[0], grads[1])
+        d_weight = of_hidden.flatten(0, 1).mT @ before.flatten(0, 1)
+        return of_inputs, d_first, d_cell, d_weight, of_hidden.sum(dim=(0, 1)), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
+        """All clients at once: the same with one more axis, behind time."""
+        tensors, kind = arguments[:-1], arguments[-1]
+        stacked = [
+            _beside(one, place, info.batch_size) if dim is None else one.movedim(dim, place)
+            for one, dim, place in zip(tensors, in_dims[:-1], (1, 0, 0, 0, 0), strict=True)
+        ]
+        return Sweep.apply(*stacked, kind), (1, 1, 1)  # type: ignore[no-untyped-call]
+
+
+def _beside(one: Tensor, place: int, clients: int) -> Tensor:
+    """What all clients have in common, once for each."""
+    return one.unsqueeze(place).expand(*one.shape[:place], clients, *one.shape[place:])
+
+
+def _back(slopes: Slopes, weight: Tensor, d_hiddens: Tensor, d_cells: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """From the last time step to the first: gradients of the gates by inputs and by hidden states, and of the start."""
+    of_inputs, of_hidden = [], []
+    hidden = torch.zeros_like(d_hiddens[0])
+    cell = torch.zeros_like(d_cells[0])
+    for time in range(len(d_hiddens) - 1, -1, -1):
+        hidden = hidden + d_hiddens[time]
+        assert slopes.by_hidden is not None
+        if slopes.by_cell is not None:
+            assert slopes.cell_by_hidden is not None
+            assert slopes.cell_by_cell is not None
+            cell = torch.addcmul(cell + d_cells[time], hidden, slopes.cell_by_hidden[time])
+            first = (cell.unsqueeze(-2) * slopes.by_cell[time]).flatten(-2)
+            gates = torch.cat([first, hidden * slopes.by_hidden[time]], dim=-1)
+            cell = cell * slopes.cell_by_cell[time]
+        else:
+            gates = (hidden.unsqueeze(-2) * slopes.by_hidden[time]).flatten(-2)
+        by_hidden = gates
+        if slopes.reset is not None:
+            size = hidden.shape[-1]
+            by_hidden = torch.cat([gates[..., :-size], gates[..., -size:] * slopes.reset[time]], dim=-1)
+        past = None if slopes.hidden_by_hidden is None else hidden * slopes.hidden_by_hidden[time]
+        hidden = by_hidden @ weight
+        hidden = hidden if past is None else hidden + past
+        of_inputs.append(gates)
+        of_hidden.append(by_hidden)
+    return torch.stack(of_inputs[::-1]), torch.stack(of_hidden[::-1]), hidden, cell
+
+
+def recurrent(
+    kind: str, input: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """What `torch.lstm`, `torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu` compute."""
+    ways = 1 + bidirectional
+    per_way = 4 if has_biases else 2
+    if len(params) != num_layers * ways * per_way:
+        raise NotStackable("an LSTM with proj_size has no stacked form: project by a Linear behind it")
+    hidden, cell = (hx, hx) if isinstance(hx, Tensor) else hx
+    ends: list[tuple[Tensor, Tensor]] = []
+    for number in range(num_layers):
+        if number and dropout and train:
+            input = F.dropout(input, dropout)
+        sides = []
+        for way in range(ways):
+            place = number * ways + way
+            weights = params[place * per_way : (place + 1) * per_way]
+            side, *end = _one_way(kind, input, hidden[place], cell[place], weights, batch_first, backwards=way == 1)
+            sides.append(side)
+            ends.append((end[0], end[1]))
+        input = sides[0] if ways == 1 else torch.cat(sides, dim=-1)
+    last = [torch.stack(part) for part in zip(*ends, strict=True)]
+    return (input, *last) if kind == "lstm" else (input, last[0])
+
+
+def _one_way(
+    kind: str,
+    input: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weights: Sequence[Tensor],
+    batch_first: bool,
+    backwards: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer in one direction: its outputs in time, the last hidden and the last cell state."""
+    times = input.transpose(0, 1) if batch_first else input
+    times = times.flip(0) if backwards else times
+    w_ih, w_hh, *biases = weights
+    b_ih, b_hh = biases or (None, torch.zeros_like(w_hh[:, 0]))
+    hiddens, cells, _ = Sweep.apply(F.linear(times, w_ih, b_ih), hidden, cell, w_hh, b_hh, kind)  # type: ignore[no-untyped-call]
+    output = hiddens.flip(0) if backwards else hiddens
+    return output.transpose(0, 1) if batch_first else output, hiddens[-1], cells[-1]
