@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines import processes
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.sequential import SequentialEngine
@@ -35,7 +36,8 @@ def choose_engine(
 ) -> Engine:
     """The engine of that name; "auto" is stacked on a GPU and sequential on a CPU.
 
-    What cannot be stacked runs sequentially, and the engine's `why` says so; asked for by name, a warning does too.
+    What cannot be stacked runs sequentially, and the engine's `why` says so; asked for by name or on a GPU, a warning
+    does too.
     `num_steps` is how many local steps the whole run will have, `short_batches` whether batches differ in size,
     `cohort_size` how many clients a round usually has.
     """
@@ -61,6 +63,10 @@ def choose_engine(
     except NotStackable as error:
         engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)
         engine.why += f", because clients cannot be stacked: {error}"
-        if name == "stacked":
-            warnings.warn(f"the stacked engine cannot be used, so {engine.why}", stacklevel=3)
+        if (name == "stacked" or device.type != "cpu") and processes.is_first():
+            warnings.warn(
+                f"the stacked engine cannot be used, so {engine.why}; change that (docs/engines.md says what stacks), "
+                "or take engine='sequential' to run so without this warning",
+                stacklevel=3,
+            )
         return engine

@@ -16,6 +16,9 @@ from fedlada.federation.plan import RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload
 
+RAN_BY = "ran_by"
+"""In a run's configuration: which engine ran it, and why that one. It tells no run from another."""
+
 
 class Engine(ABC):
     """Owns the model, the data and the device; never knows which method it runs."""
@@ -23,8 +26,10 @@ class Engine(ABC):
     method: FederatedMethod
     loss: Loss
     device: torch.device
+    kind: str
+    """What runs the clients, in one word: "sequential" or "stacked"."""
     why: str
-    """What runs the clients and why, in a few words, for the log."""
+    """The same with the reason, in a few words."""
 
     while_waiting: Callable[[], None] | None = None
     """What an engine may do on the host while its device works."""

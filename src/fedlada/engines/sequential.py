@@ -28,6 +28,8 @@ from fedlada.models.flat import FlatModel, model_with
 class SequentialEngine(Engine):
     """Runs on any device, in float32 or float64, and holds one client at a time."""
 
+    kind = "sequential"
+
     def __init__(
         self,
         model: nn.Module,

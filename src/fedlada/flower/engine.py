@@ -73,6 +73,7 @@ class GridEngine(Engine):
         self.method = method = method.suited_to(self.flat.vector)
         self.fingerprint = wire.fingerprint(method)
         self.given_loss = loss
+        self.kind = "flower"
         self.why = "real nodes, over Flower"
         probe = method.init(self.initial_params())
         local = method.begin(probe.broadcast, method.init_kept(probe.params), lr=1.0)

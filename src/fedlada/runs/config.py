@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.models.flat import untrained_digest
@@ -30,6 +31,7 @@ FREE_TO_CHANGE = {
     "keep",
     "tensorboard",
     "replies",
+    RAN_BY,
 }
 """Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
 LATER = {

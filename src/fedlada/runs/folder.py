@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from fedlada.engines.engine import RAN_BY
 from fedlada.methods.validation import count, positive
 from fedlada.runs import archived
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
@@ -157,7 +158,7 @@ class RunFolder(Observer):
             raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
         refuse_other_data(self.path, simulation)
         read_rows(self.metrics_path)  # damaged ones are refused before anything is written
-        write_json(path, config)
+        write_json(path, {**config, RAN_BY: {"engine": simulation.engine.kind, "reason": simulation.engine.why}})
 
     def _resume(self, simulation: Simulation) -> None:
         rows = read_rows(self.metrics_path)

@@ -86,6 +86,10 @@ class Result:
     """The server's whole final state."""
     stopped: str
     """Why the simulation ended."""
+    engine: str = ""
+    """What ran the clients: "sequential" or "stacked"."""
+    engine_reason: str = ""
+    """How, and where it is not what was asked for, why."""
 
     def plot(self, metric: str | None = None) -> Figure:
         """A picture of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""

@@ -209,8 +209,9 @@ class Simulation:
 
     def result(self) -> Result:
         """The model, the history and the server as they are now."""
-        model = self.engine.model(self.server.params)
-        return Result(model, self.history, self.engine.method, self.server, self.stopped)
+        engine = self.engine
+        model = engine.model(self.server.params)
+        return Result(model, self.history, engine.method, self.server, self.stopped, engine.kind, engine.why)
 
     @contextmanager
     def _seeded(self, purpose: str, round: int) -> Iterator[None]:

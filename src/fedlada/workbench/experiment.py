@@ -17,6 +17,7 @@ from fedlada.api import simulate
 from fedlada.data.image_folder import Progress
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
 from fedlada.engines.choice import ENGINES
+from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.engines.threads import check_threads
@@ -308,7 +309,7 @@ class Experiment(EvaluationOptions):
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
-        stored = dict(values)
+        stored = {name: value for name, value in values.items() if name != RAN_BY}
         version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
         if not isinstance(written, int) or written > CONFIG_FORMAT:
             raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")

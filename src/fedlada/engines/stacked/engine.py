@@ -46,6 +46,8 @@ class StackedEngine(Engine):
     Raises `NotStackable` where model, loss or data cannot be stacked.
     """
 
+    kind = "stacked"
+
     def __init__(
         self,
         model: nn.Module,

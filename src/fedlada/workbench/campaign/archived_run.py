@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.data.sources import CONTENT_BY_NAME
+from fedlada.engines.engine import RAN_BY
 from fedlada.plots.curves import is_number
 from fedlada.runs.archived import is_archived, mark_archived, said_of
 from fedlada.runs.config import read_config
@@ -57,6 +58,7 @@ class ArchivedRun:
     def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
         """The run in a store's folder, as far as it is there; of one from an archive is said what that said."""
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
+        config.pop(RAN_BY, None)  # of many runs it says the same
         kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
         kind = _kind_of_device(folder, config)
