@@ -9,7 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fedlada.data import as_samples
 from fedlada.engines.dropout import CounterDropout, Elements
+from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.kernels import TorchKernels
 from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, VmappedNetwork
@@ -50,3 +52,23 @@ def test_gradients_are_those_of_each_client_alone(name):
         loss = F.cross_entropy(output, y[own])
         torch.testing.assert_close(gradients[number], flat.gradient_of(loss), rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(found[number], loss.detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forms_run_in_bfloat16(name):
+    """The precision that a GPU takes by itself: the same form, and gradients like the exact ones."""
+    torch.manual_seed(0)
+    _, data, form = MODELS.get(name, MODELS["lstm"])
+    samples = as_samples(data(), CPU, torch.float32)
+    x, y = (part[:8] for part in samples.batch(torch.arange(8).numpy()))
+    model, found = CASES[name](), []
+    for dtype in (torch.float32, torch.bfloat16):
+        flat = FlatModel(model, CPU)
+        network, _ = choose_network(flat, samples, F.cross_entropy, dtype)
+        assert type(network).__name__ == form
+        rows, grads = (network.layout.rows(2, flat.vector, dtype) for _ in range(2))
+        rows.copy_(network.layout.inward(flat.vector).expand_as(rows))
+        network.bind(rows, grads)
+        network.backward(x.to(dtype) if x.is_floating_point() else x, y, torch.full((2, 4), 0.25), torch.tensor([7, 8]))
+        found.append(network.layout.outward(grads).double())
+    assert torch.linalg.vector_norm(found[1] - found[0]) < 0.15 * torch.linalg.vector_norm(found[0])

@@ -55,7 +55,7 @@ def test_every_combiner_equals_its_simulation(combiner, caplog):
 
 
 class RandomFeatures(nn.Module):
-    """Most of it is drawn from the seed and never trained: a frozen layer and a buffer."""
+    """Most of it is drawn from the seed and never trained: a frozen layer, a buffer, the masks of dropout."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ class RandomFeatures(nn.Module):
         self.out = nn.Linear(8, int(Y.max()) + 1)
 
     def forward(self, x):
-        return self.out(torch.relu(self.frozen(x) @ self.mixing))
+        return self.out(nn.functional.dropout(torch.relu(self.frozen(x) @ self.mixing), 0.3, self.training))
 
 
 def test_what_is_random_and_not_trained_is_the_same_on_the_nodes(caplog):

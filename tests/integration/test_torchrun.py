@@ -102,7 +102,7 @@ method = fedlada.FederatedMethod(name="own", local=(FromPrior(prior),), server=f
 atexit.register(lambda: torch.distributed.is_initialized() and os._exit(3))
 for rounds in map(int, sys.argv[2:]):
     fedlada.simulate(
-        lambda: fedlada.models.mlp(10, hidden=[4]), load_digits()[0], method=method, rounds=rounds, cohort_size=3,
+        lambda: torch.nn.Sequential(fedlada.models.mlp(10, hidden=[4]), torch.nn.Dropout(0.2)), load_digits()[0], method=method, rounds=rounds, cohort_size=3,
         partition=IID(num_clients=6), batch_size=100, local_epochs=1, lr=0.05, ordered=True, out=sys.argv[1],
         checkpoint_every=1, dtype=torch.float64, device="cpu",
     )
@@ -110,7 +110,7 @@ for rounds in map(int, sys.argv[2:]):
 
 
 def test_what_a_method_holds_is_not_overwritten(tmp_path):
-    """States that begin with a tensor of the method's own, in a run that is resumed too: one process to the bit."""
+    """States that begin with a tensor of the method's own, and dropout, in a run that is resumed too."""
     script = tmp_path / "own.py"
     script.write_text(OWN_METHOD)
     subprocess.run([sys.executable, script, tmp_path / "one", "4"], check=True, env=ENVIRONMENT, timeout=180)

@@ -106,15 +106,16 @@ class Sweep(torch.autograd.Function):
         inputs: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, kind: str
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states, cell states and what the gradient needs, `[T, ...]` each."""
-        step = KINDS[kind][0]
+        step, narrow, wide = KINDS[kind][0], inputs.dtype, _wide(inputs)
         steps: list[Step] = []
-        across = weight.mT
-        for own in inputs.unbind(0):
-            done = step(own, hidden @ across + bias[..., None, :], hidden, cell)
+        across, hidden, cell = weight.mT, hidden.to(wide), cell.to(wide)
+        for own in inputs.to(wide).unbind(0):
+            by_hidden = (hidden.to(narrow) @ across + bias[..., None, :]).to(wide)
+            done = step(own, by_hidden, hidden, cell)
             hidden, cell = done.hidden, done.cell
             steps.append(done)
         hiddens, cells, saved = (torch.stack(part) for part in zip(*steps, strict=True))
-        return hiddens, cells, saved
+        return hiddens.to(narrow), cells, saved
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -125,11 +126,16 @@ class Sweep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         first, first_cell, weight, hiddens, cells, saved = ctx.saved_tensors
-        before = torch.cat([first[None], hiddens[:-1]])
-        slopes = KINDS[ctx.kind][1](saved, before, cells, torch.cat([first_cell[None], cells[:-1]]))
-        of_inputs, of_hidden, d_first, d_cell = _back(slopes, weight, grads[0], grads[1])
-        d_weight = of_hidden.flatten(0, 1).mT @ before.flatten(0, 1)
-        return of_inputs, d_first, d_cell, d_weight, of_hidden.sum(dim=(0, 1)), None
+        narrow, wide = weight.dtype, _wide(weight)
+        before, cells_before = (
+            torch.cat([first[None], hiddens[:-1]]),
+            torch.cat([first_cell.to(wide)[None], cells[:-1]]),
+        )
+        slopes = KINDS[ctx.kind][1](saved, before.to(wide), cells, cells_before)
+        of_inputs, of_hidden, d_first, d_cell = _back(slopes, weight, grads[0].to(wide), grads[1])
+        d_weight = of_hidden.to(narrow).flatten(0, 1).mT @ before.flatten(0, 1)
+        d_bias = of_hidden.sum(dim=(0, 1))
+        return of_inputs.to(narrow), d_first.to(narrow), d_cell.to(narrow), d_weight, d_bias.to(narrow), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
@@ -140,6 +146,11 @@ class Sweep(torch.autograd.Function):
             for one, dim, place in zip(tensors, in_dims[:-1], (1, 0, 0, 0, 0), strict=True)
         ]
         return Sweep.apply(*stacked, kind), (1, 1, 1)  # type: ignore[no-untyped-call]
+
+
+def _wide(like: Tensor) -> torch.dtype:
+    """In which numbers states add up over time: float32 at least."""
+    return torch.promote_types(like.dtype, torch.float32)
 
 
 def _beside(one: Tensor, place: int, clients: int) -> Tensor:
@@ -169,7 +180,7 @@ def _back(slopes: Slopes, weight: Tensor, d_hiddens: Tensor, d_cells: Tensor) ->
             size = hidden.shape[-1]
             by_hidden = torch.cat([gates[..., :-size], gates[..., -size:] * slopes.reset[time]], dim=-1)
         past = None if slopes.hidden_by_hidden is None else hidden * slopes.hidden_by_hidden[time]
-        hidden = by_hidden @ weight
+        hidden = (by_hidden.to(weight.dtype) @ weight).to(hidden.dtype)
         hidden = hidden if past is None else hidden + past
         of_inputs.append(gates)
         of_hidden.append(by_hidden)
@@ -218,4 +229,4 @@ def _one_way(
     b_ih, b_hh = biases or (None, torch.zeros_like(w_hh[:, 0]))
     hiddens, cells, _ = Sweep.apply(F.linear(times, w_ih, b_ih), hidden, cell, w_hh, b_hh, kind)  # type: ignore[no-untyped-call]
     output = hiddens.flip(0) if backwards else hiddens
-    return output.transpose(0, 1) if batch_first else output, hiddens[-1], cells[-1]
+    return output.transpose(0, 1) if batch_first else output, hiddens[-1], cells[-1].to(input.dtype)
