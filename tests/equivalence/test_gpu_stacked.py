@@ -12,6 +12,7 @@ import torch
 import fedlada
 from fedlada.data import Augmentation, Dirichlet, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
+from fedlada.engines.dropout import CounterDropout, Elements
 from fedlada.engines.evaluation import evaluate
 from fedlada.engines.stacked.stack import compiled
 from fedlada.federation.cohorts import FixedSize
@@ -22,6 +23,7 @@ from fedlada.methods.local import LocalTransform
 from fedlada.models import cnn_gn, lenet, resnet18_gn, text_transformer
 from fedlada.training.simulation import Simulation
 from method_table import METHODS
+from user_models import MODELS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
@@ -223,3 +225,55 @@ def test_augmentation_is_the_same_on_both_devices():
         on_gpu, on_cpu = (data.samples(place, torch.float64).batch(chosen, drawn)[0] for place in (GPU, CPU))
         assert torch.equal(on_gpu.cpu() == 0, on_cpu == 0)  # the same pixels lie outside
         torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-15, atol=1e-15)
+
+
+def of_users(name, engine, method="fedlada", dtype=torch.float64, device=GPU, **options):
+    """One of the models that users write, with clients of 20, 7, 1 and 32 samples."""
+    torch.manual_seed(0)
+    model, data, _ = MODELS[name]
+    samples = as_samples(data(), device, dtype)
+    made = engine(model(), METHODS[method].method(), samples, None, device=device, dtype=dtype, **options)
+    clients = [np.arange(20), np.arange(20, 27), np.arange(27, 28), np.arange(28, 60)]
+    work = LocalWork(batch_size=6, epochs=2)
+    return Simulation(made, Plan(clients=clients, cohorts=FixedSize(4), work=work, schedule=as_schedule(0.05, 1.0)))
+
+
+@pytest.mark.parametrize("method", ["fedlada", "fedsam"])
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_users(name, method):
+    """As a graph, in the form that a CPU takes too: exact in float64, beside the sequential engine on both devices."""
+    done = of_users(name, StackedEngine, method)
+    assert type(done.engine.network).__name__ == MODELS[name][2]
+    done.run(2)
+    assert all(stack.uses_graphs for stack in done.engine.stacks.values())
+    for device in (GPU, CPU):
+        alone = of_users(name, SequentialEngine, method, device=device)
+        alone.run(2)
+        expected = alone.server.params.to(GPU)
+        torch.testing.assert_close(done.server.params, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_users_in_bf16_twice_the_same_bits(name, compiles):
+    steps = None if compiles else 1
+    runs = [of_users(name, StackedEngine, dtype=torch.float32, num_steps=steps) for _ in range(2)]
+    for one in runs:
+        one.run(2)
+    assert type(runs[0].engine.network).__name__ == MODELS[name][2]
+    assert torch.equal(runs[0].server.params, runs[1].server.params)
+    exact = of_users(name, SequentialEngine)
+    start = exact.server.params.clone()
+    exact.run(2)
+    error = relative_error(runs[0].server.params.double() - start, exact.server.params - start)
+    print(name, compiles, error)
+    assert error < 0.5  # AMSGrad's first steps are signs: a small gradient may turn
+
+
+def test_masks_are_the_same_on_both_devices():
+    for shape in ((7, 5), (64, 3, 9, 9)):
+        masks = [
+            CounterDropout(torch.tensor(-5, device=place), Elements()).keep(shape, place, 0.3).cpu()
+            for place in (GPU, CPU)
+        ]
+        assert torch.equal(*masks)

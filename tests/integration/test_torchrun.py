@@ -100,9 +100,10 @@ prior = torch.linspace(0, 1, sum(p.numel() for p in model.parameters()), dtype=t
 method = fedlada.FederatedMethod(name="own", local=(FromPrior(prior),), server=fedlada.server.SGD())
 # Registered first, so called last: threads of a group that is still there may abort the process.
 atexit.register(lambda: torch.distributed.is_initialized() and os._exit(3))
+make = lambda: torch.nn.Sequential(fedlada.models.mlp(10, hidden=[4]), torch.nn.Dropout(0.2))
 for rounds in map(int, sys.argv[2:]):
     fedlada.simulate(
-        lambda: torch.nn.Sequential(fedlada.models.mlp(10, hidden=[4]), torch.nn.Dropout(0.2)), load_digits()[0], method=method, rounds=rounds, cohort_size=3,
+        make, load_digits()[0], method=method, rounds=rounds, cohort_size=3,
         partition=IID(num_clients=6), batch_size=100, local_epochs=1, lr=0.05, ordered=True, out=sys.argv[1],
         checkpoint_every=1, dtype=torch.float64, device="cpu",
     )
