@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedlada import data, engines, models
     from fedlada.api import simulate
+    from fedlada.engines.classes import perplexity
     from fedlada.engines.evaluation import evaluate
     from fedlada.federation import cohorts, schedules
     from fedlada.federation.cohorts import Unreliable
@@ -78,6 +79,7 @@ _NAMES = {
     "average": "methods.combine",
     "evaluate": "engines.evaluation",
     "load_run": "workbench.load",
+    "perplexity": "engines.classes",
     "simulate": "api",
     "suggested": "training.suggested",
 }
@@ -113,6 +115,7 @@ __all__ = [
     "load_run",
     "local",
     "models",
+    "perplexity",
     "recipes",
     "report",
     "schedules",

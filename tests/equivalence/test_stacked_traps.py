@@ -81,11 +81,19 @@ def test_losses_are_known_by_what_they_are_not_by_a_few_samples():
     order = np.argsort(y, kind="stable")  # the first samples are all of one class
     x, y = x[order], y[order]
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]).double())
-    ignoring = nn.CrossEntropyLoss(ignore_index=2)
-    for loss in (weighted, ignoring):
-        both(small_net(), (x, y), loss=loss)  # batches of one size: computed batch by batch
-        with pytest.warns(UserWarning, match="its loss is not a mean over samples"):
-            both(small_net(), (x, y), loss=loss, batch_size=7)
+    both(small_net(), (x, y), loss=weighted)  # batches of one size: computed batch by batch
+    with pytest.warns(UserWarning, match="its loss is not a mean over samples"):
+        both(small_net(), (x, y), loss=weighted, batch_size=7)
+    mixed = np.random.default_rng(0).permutation(len(y))
+    both(small_net(), (x[mixed], y[mixed]), loss=nn.CrossEntropyLoss(ignore_index=2), batch_size=7)
+
+
+def test_a_batch_of_ignored_targets_alone_has_no_mean():
+    """As in torch: no loss, and a gradient of zeros."""
+    x, y = blobs()
+    y[:24] = 2
+    runs = both(small_net(), (x, y), loss=nn.CrossEntropyLoss(ignore_index=2), batch_size=7)
+    assert [run.history["train_loss"] for run in runs] == [[None] * 3] * 2
 
 
 class Positions(nn.Module):

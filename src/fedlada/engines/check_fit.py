@@ -10,22 +10,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.evaluation import Loss, are_classes
+from fedlada.engines.classes import IGNORED, class_axes, class_axis, cross_entropy_last, ignored_by
+from fedlada.engines.evaluation import Loss
 from fedlada.models.flat import FlatModel
 
 
-def default_loss(y: Any) -> Loss:
+def default_loss(output: Any, y: Tensor) -> Loss:
     """Cross-entropy where the targets are whole numbers, squared error where they are not."""
-    if not isinstance(y, Tensor):
-        raise ValueError(f"there is no default loss for targets of type {type(y).__name__}: give loss=")
-    return F.mse_loss if y.is_floating_point() else F.cross_entropy
+    if y.is_floating_point():
+        return F.mse_loss
+    axes = class_axes(output, y)
+    if len(axes) > 1:
+        raise ValueError(
+            f"outputs ({_shape(output)}) do not say which axis is that of the classes: give loss=F.cross_entropy for "
+            "the second, or a loss of your own"
+        )
+    return F.cross_entropy if axes in ([], [1]) else cross_entropy_last
 
 
 def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) -> Loss:
     """Run one small batch through model and loss, in training mode; returns the loss to use."""
     module = model.module
     x, y = samples.batch(np.arange(min(2, len(samples))))
-    chosen = loss or default_loss(y)
+    if loss is None and not isinstance(y, Tensor):
+        raise ValueError(f"there is no default loss for targets of type {type(y).__name__}: give loss=")
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     model.train()
     device = next(module.parameters()).device
@@ -34,8 +42,11 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
             output = module(x)
         except Exception as error:
             raise ValueError(f"the model cannot take a batch of the {what} data ({_shape(x)}): {error}") from error
-        if chosen in (F.cross_entropy, F.mse_loss) or isinstance(chosen, (nn.CrossEntropyLoss, nn.MSELoss)):
-            _check_default_loss(output, y, samples, what)
+        chosen = loss or default_loss(output, y)
+        if chosen in (F.cross_entropy, cross_entropy_last, F.mse_loss) or isinstance(
+            chosen, (nn.CrossEntropyLoss, nn.MSELoss)
+        ):
+            _check_default_loss(output, y, samples, what, ignored_by(chosen))
         try:
             value = chosen(output, y)
         except Exception as error:
@@ -48,7 +59,7 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
     return chosen
 
 
-def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str) -> None:
+def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str, ignored: int = IGNORED) -> None:
     if y.is_floating_point():
         if not isinstance(output, Tensor) or output.shape != y.shape:
             raise ValueError(
@@ -56,14 +67,18 @@ def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str) -> 
                 "squared error: reshape y, or give loss="
             )
         return
-    labels = _known_labels(samples) if are_classes(output, y) else None
-    if labels is not None:
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= output.shape[1]:
-            raise ValueError(
-                f"{what} labels must be in 0..{output.shape[1] - 1} for a model with {output.shape[1]} outputs, "
-                f"got {low}..{high}"
-            )
+    axis = class_axis(output, y)
+    labels = _known_labels(samples) if axis is not None else None
+    if axis is None or labels is None:
+        return
+    labels = labels[labels != ignored] if y.ndim > 1 else labels
+    if not labels.size:
+        raise ValueError(f"all {what} targets are ignored")
+    low, high, num_classes = int(labels.min()), int(labels.max()), output.shape[axis]
+    if low < 0 or high >= num_classes:
+        raise ValueError(
+            f"{what} labels must be in 0..{num_classes - 1} for a model with {num_classes} outputs, got {low}..{high}"
+        )
 
 
 def _known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.classes import class_axis, hits, ignored_by
 from fedlada.methods.validation import count, option
 
 Loss = Callable[[Any, Any], Tensor]
@@ -36,6 +37,43 @@ class EvaluationOptions:
 AS_USUAL = EvaluationOptions()
 
 
+class Totals:
+    """Sums over batches, made where they are computed: asking for each number would make a GPU wait for the host.
+
+    Targets that are ignored do not count, so that the means are those of one batch of all samples.
+    """
+
+    def __init__(self, loss: Loss, device: torch.device) -> None:
+        self.loss, self.ignored = loss, ignored_by(loss)
+        self.sum = torch.zeros((), device=device, dtype=torch.float64)
+        self.correct, self.counted = (torch.zeros((), device=device, dtype=torch.int64) for _ in range(2))
+        self.is_classification = False
+
+    def clear(self) -> None:
+        """Begin again, in the same place."""
+        for one in (self.sum, self.correct, self.counted):
+            one.zero_()
+
+    def add(self, output: Any, y: Any, num_samples: int) -> None:
+        """Count a batch."""
+        value, axis = self.loss(output, y).double(), class_axis(output, y)
+        self.is_classification = axis is not None
+        if axis is None:
+            self.sum += value * num_samples
+            self.counted += num_samples
+            return
+        correct, counted = hits(output, y, axis, self.ignored)
+        self.sum += torch.where(counted > 0, value * counted, 0.0)
+        self.correct += correct
+        self.counted += counted
+
+    def means(self) -> dict[str, float]:
+        """Loss, and accuracy where targets are classes."""
+        counted = max(1, int(self.counted))
+        result = {"loss": float(self.sum) / counted}
+        return {**result, "accuracy": int(self.correct) / counted} if self.is_classification else result
+
+
 def evaluate(
     module: nn.Module,
     samples: Any,
@@ -52,43 +90,24 @@ def evaluate(
     samples = as_samples(samples, first.device, first.dtype)
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
-    # Summed where they are computed: asking for each number would make a GPU wait for the host.
-    total_loss = torch.zeros((), device=first.device, dtype=torch.float64)
-    correct = torch.zeros((), device=first.device, dtype=torch.int64)
-    is_classification = False
+    totals = Totals(loss, first.device)
     outputs, targets = [], []
     with torch.no_grad():
         for start in range(0, len(samples), batch_size):
             indices = np.arange(start, min(start + batch_size, len(samples)))
             x, y = samples.batch(indices)
             output = module(x)
-            total_loss += loss(output, y).double() * len(indices)
-            is_classification = are_classes(output, y)
-            if is_classification:
-                correct += (output.argmax(dim=1) == y).sum()
+            totals.add(output, y, len(indices))
             if metrics:
                 outputs.append(output.cpu())
                 targets.append(y.cpu())
     module.train(was_training)
     for one, mode in modes:  # parts of it may be in another mode than the whole
         one.training = mode
-    result = {"loss": float(total_loss) / len(samples)}
-    if is_classification:
-        result["accuracy"] = int(correct) / len(samples)
+    result = totals.means()
     for name, metric in (metrics or {}).items():
         result[name] = float(metric(torch.cat(outputs), torch.cat(targets)))
     return result
-
-
-def are_classes(output: Any, y: Any) -> bool:
-    """Whether outputs are scores of classes and targets are class numbers."""
-    return (
-        isinstance(output, Tensor)
-        and isinstance(y, Tensor)
-        and output.ndim == 2
-        and y.ndim == 1
-        and not y.is_floating_point()
-    )
 
 
 def predictions(

@@ -50,7 +50,7 @@ FAULTS: Faults = {
     ),
     "group norm: ReLU forgotten on the way back": (KERNELS, "torch.where(y > 0, dy,", "torch.where(y >= 0, dy,"),
     "losses: ignored positions divide": (LOSSES, "taken.view(len(weights), -1).sum(dim=1)", "(weights > 0).sum(dim=1)"),
-    "losses: smoothing forgotten": (LOSSES, "label_smoothing=smoothing", "label_smoothing=0.0"),
+    "losses: smoothing forgotten": (LOSSES, '"label_smoothing": smoothing', '"label_smoothing": 0.0'),
     "losses: mean over padding": (LOSSES, "(kept * weights).sum(dim=1)", "kept.mean(dim=1)"),
     "networks: mean over clients": (NETWORKS, "losses.sum()", "losses.mean()"),
     "networks: gradients added up": (NETWORKS, "self.grads[name].copy_(grad)", "self.grads[name].add_(grad)"),

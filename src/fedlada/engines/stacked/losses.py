@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedlada.engines.evaluation import Loss, are_classes
+from fedlada.engines.classes import IGNORED, cross_entropy_last
+from fedlada.engines.evaluation import Loss
 from fedlada.engines.stacked.kernels import by_client
-
-IGNORED = -100
-"""The target that torch's cross-entropy leaves out unless told otherwise."""
 
 MOST_SCORES = 4_000_000
 """Of more classes than this allows not all are tried."""
@@ -28,10 +26,10 @@ def client_losses(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None 
     A loss that is the mean over its samples can be weighted sample by sample, so that clients with short batches fit
     beside others. Any other is computed on whole batches, which must then be of one size.
     """
-    if loss is F.cross_entropy:
-        return _cross_entropy(0.0), True
-    if isinstance(loss, nn.CrossEntropyLoss) and _is_plain_mean(loss):
-        return _cross_entropy(loss.label_smoothing), True
+    if loss is F.cross_entropy or loss is cross_entropy_last:
+        return _cross_entropy(classes_last=loss is cross_entropy_last), True
+    if type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.reduction == "mean":
+        return _cross_entropy(loss.label_smoothing, loss.ignore_index), True
     # torch's own losses say what they are; of any other a batch shows it.
     is_mean = _is_plain_mean(loss) if isinstance(loss, nn.modules.loss._Loss) else _is_mean(loss, output, y, classes)
     return (_per_sample(loss), True) if is_mean else (_per_batch(loss), False)
@@ -47,7 +45,7 @@ def _is_mean(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None) -> b
     """Whether it is the mean over these samples, and over others that have all classes, which may weigh differently."""
     if not _is_mean_over(loss, output, y):
         return False
-    if classes is None or len(classes) < 2 or not are_classes(output, y):
+    if classes is None or len(classes) < 2 or output.ndim != 2 or y.ndim != 1:
         return True
     some = classes[: max(2, MOST_SCORES // output.shape[1])]
     generator = torch.Generator("cpu").manual_seed(0)
@@ -65,14 +63,20 @@ def _is_mean_over(loss: Loss, output: Tensor, y: Tensor) -> bool:
     return bool(torch.isclose(single.mean(), whole, rtol=1e-5, atol=1e-7)) and len(y) > 1
 
 
-def _cross_entropy(smoothing: float) -> ClientLosses:
+def _cross_entropy(smoothing: float = 0.0, ignored: int = IGNORED, classes_last: bool = False) -> ClientLosses:
     def losses(output: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        each = F.cross_entropy(output, y, reduction="none", label_smoothing=smoothing)
-        counted = y != IGNORED if each.shape == y.shape else torch.ones_like(each, dtype=torch.bool)
+        options: dict[str, Any] = {"reduction": "none", "label_smoothing": smoothing, "ignore_index": ignored}
+        if classes_last:
+            each = F.cross_entropy(output.flatten(0, -2), y.flatten(), **options).view_as(y)
+        else:
+            each = F.cross_entropy(output, y, **options)
+        counted = y != ignored if each.shape == y.shape else torch.ones_like(each, dtype=torch.bool)
         taken = (weights > 0).flatten().view(-1, *([1] * (each.ndim - 1))) & counted
         # The mean over what counts, as torch takes it: positions of a sample may be ignored.
         sums = torch.where(taken, each, torch.zeros_like(each)).view(len(weights), -1).sum(dim=1)
-        return sums / taken.view(len(weights), -1).sum(dim=1).clamp(min=1)
+        number = taken.view(len(weights), -1).sum(dim=1)
+        # A batch of ignored targets alone has no mean, as torch has it; padding alone must not divide by zero.
+        return sums / torch.where((weights > 0).any(dim=1), number, 1)
 
     return losses
 

@@ -1,0 +1,51 @@
+"""Scores of classes and class numbers: one for each sample, or one for each place of a sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+IGNORED = -100
+"""The target that torch's cross-entropy leaves out unless told otherwise."""
+
+
+def class_axes(output: Any, y: Any) -> list[int]:
+    """The axes that can be that of the classes: the second, as torch has it, the last, or none."""
+    are_tensors = isinstance(output, Tensor) and isinstance(y, Tensor)
+    if not are_tensors or y.is_floating_point() or not output.is_floating_point() or y.ndim == 0:
+        return []
+    shapes = {axis: (*output.shape[:axis], *output.shape[axis + 1 :]) for axis in (1, y.ndim)}
+    return [axis for axis, shape in shapes.items() if output.ndim == y.ndim + 1 and shape == tuple(y.shape)]
+
+
+def class_axis(output: Any, y: Any) -> int | None:
+    """The axis of the classes; None where outputs are no scores, or targets no class numbers."""
+    return next(iter(class_axes(output, y)), None)
+
+
+def cross_entropy_last(output: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of scores `[N, T, V]` and targets `[N, T]`: the mean over all places that are not ignored."""
+    return F.cross_entropy(output.flatten(0, -2), y.flatten())
+
+
+def ignored_by(loss: Any) -> int:
+    """The target that a loss leaves out."""
+    return int(getattr(loss, "ignore_index", IGNORED))
+
+
+def hits(output: Tensor, y: Tensor, axis: int, ignored: int = IGNORED) -> tuple[Tensor, Tensor]:
+    """How many places have the highest score at their class, and how many count."""
+    counted = y != ignored
+    return ((output.argmax(dim=axis) == y) & counted).sum(), counted.sum()
+
+
+def perplexity(output: Tensor, y: Tensor, ignore_index: int = IGNORED) -> float:
+    """The exponential of the mean cross-entropy over all places that are not ignored; a metric for `simulate`."""
+    axis = class_axis(output, y)
+    if axis is None:
+        raise ValueError(f"perplexity needs scores and class numbers, got {tuple(output.shape)} and {tuple(y.shape)}")
+    scores = output.movedim(axis, -1).flatten(0, -2)
+    return float(torch.exp(F.cross_entropy(scores.double(), y.flatten(), ignore_index=ignore_index)))
