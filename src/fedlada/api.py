@@ -87,7 +87,8 @@ def simulate(
         model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
             function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
             nor sent.
-        train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`.
+        train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`. Several inputs are a tuple of
+            arrays or a dict by the names of the model's arguments. A model may return a dict or object with `logits`.
         method: a method, as from `fedlada.recipes`, or a name for what `fedlada run` takes for data of one's own (see
             `fedlada.suggested`; that may change from version to version, a recipe that is written out does not).
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.

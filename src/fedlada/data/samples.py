@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from fedlada.federation.randomness import Ints, Words, the_same_randomness
@@ -60,30 +61,34 @@ class ArraySamples(Samples):
     """Samples held in memory, on the device: batches are gathered there."""
 
     def __init__(self, x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> None:
-        self.x = _on_device("x", x, device, dtype)
+        self.x: Any = _inputs_on_device(x, device, dtype)
         self.y = _on_device("y", y, device, dtype)
-        if self.x.ndim == 0 or self.y.ndim == 0 or len(self.x) != len(self.y):
-            raise ValueError(
-                f"x and y must have one row per sample, got shapes {tuple(self.x.shape)} and {tuple(self.y.shape)}"
-            )
-        if len(self.x) == 0:
+        for one in tree_leaves(self.x):
+            if one.ndim == 0 or self.y.ndim == 0 or len(one) != len(self.y):
+                raise ValueError(
+                    f"x and y must have one row per sample, got shapes {tuple(one.shape)} and {tuple(self.y.shape)}"
+                )
+        if len(self.y) == 0:
             raise ValueError("there are no samples: x and y are empty")
         if not self.y.is_floating_point():
             self.y = self.y.long()
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.y)
 
-    def batch(self, indices: Ints, words: Words | None = None) -> tuple[Tensor, Tensor]:
-        rows = torch.from_numpy(indices).to(self.x.device, non_blocking=True)
+    def batch(self, indices: Ints, words: Words | None = None) -> tuple[Any, Tensor]:
+        rows = torch.from_numpy(indices).to(self.y.device, non_blocking=True)
         # Shifted by one bit, a word fits a signed integer, which is what tensors can hold.
-        draws = None if words is None else torch.from_numpy((words >> 1).astype(np.int64)).to(self.x.device)
+        draws = None if words is None else torch.from_numpy((words >> 1).astype(np.int64)).to(self.y.device)
         return self.take(rows, draws)
 
-    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Any, Tensor]:
         """The samples `[N]` in the order of `rows`, all on the device; `draws` are their random words (63 bits)."""
         # index_select is the plain gather; indexing with brackets takes a slower, more general way.
-        return self.x.index_select(0, rows), self.y.index_select(0, rows)
+        y = self.y.index_select(0, rows)
+        if isinstance(self.x, Tensor):
+            return self.x.index_select(0, rows), y
+        return tree_map(lambda one: one.index_select(0, rows), self.x), y
 
     def labels(self) -> np.ndarray[Any, Any]:
         return self.y.cpu().numpy()
@@ -97,12 +102,12 @@ class ChosenOnDevice(ArraySamples):
 
     def __init__(self, samples: ArraySamples, rows: Ints) -> None:
         self.samples, self.x, self.y = samples, samples.x, samples.y
-        self.places = torch.from_numpy(rows).to(samples.x.device)
+        self.places = torch.from_numpy(rows).to(samples.y.device)
 
     def __len__(self) -> int:
         return len(self.places)
 
-    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Any, Tensor]:
         return self.samples.take(self.places.index_select(0, rows), draws)
 
     def labels(self) -> np.ndarray[Any, Any]:
@@ -188,6 +193,15 @@ def as_samples(data: Any, device: torch.device, dtype: torch.dtype) -> Samples:
         f"data must be an (x, y) pair of arrays or a torch Dataset, got {type(data).__name__}"
         + (f" of {len(data)} items" if isinstance(data, (tuple, list)) else "")
     )
+
+
+def _inputs_on_device(x: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """One input, several in a dict by the model's names for them, or a tuple of them."""
+    if isinstance(x, Mapping):
+        return {name: _on_device(f"x[{name!r}]", one, device, dtype) for name, one in x.items()}
+    if isinstance(x, tuple) and x and all(isinstance(one, (Tensor, np.ndarray)) and one.ndim for one in x):
+        return tuple(_on_device(f"x[{number}]", one, device, dtype) for number, one in enumerate(x))
+    return _on_device("x", x, device, dtype)
 
 
 def _on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:

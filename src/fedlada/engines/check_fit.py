@@ -12,11 +12,16 @@ from torch import Tensor, nn
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.classes import IGNORED, class_axes, class_axis, cross_entropy_last, ignored_by
 from fedlada.engines.evaluation import Loss
+from fedlada.models.call import call, has_own_loss, own_loss
 from fedlada.models.flat import FlatModel
 
 
-def default_loss(output: Any, y: Tensor) -> Loss:
-    """Cross-entropy where the targets are whole numbers, squared error where they are not."""
+def default_loss(output: Any, y: Any) -> Loss:
+    """The model's own, or cross-entropy where the targets are whole numbers, squared error where they are not."""
+    if has_own_loss(output):
+        return own_loss
+    if not isinstance(y, Tensor):
+        raise ValueError(f"there is no default loss for targets of type {type(y).__name__}: give loss=")
     if y.is_floating_point():
         return F.mse_loss
     axes = class_axes(output, y)
@@ -32,14 +37,12 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
     """Run one small batch through model and loss, in training mode; returns the loss to use."""
     module = model.module
     x, y = samples.batch(np.arange(min(2, len(samples))))
-    if loss is None and not isinstance(y, Tensor):
-        raise ValueError(f"there is no default loss for targets of type {type(y).__name__}: give loss=")
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     model.train()
     device = next(module.parameters()).device
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
-            output = module(x)
+            output = call(module, x)
         except Exception as error:
             raise ValueError(f"the model cannot take a batch of the {what} data ({_shape(x)}): {error}") from error
         chosen = loss or default_loss(output, y)

@@ -24,6 +24,7 @@ from fedlada.engines.attention import attention
 from fedlada.engines.opened import OPENED, opened
 from fedlada.federation.plan import Assignment
 from fedlada.federation.randomness import bits, words
+from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
 MakeMode = Callable[[], AbstractContextManager[Any]]
@@ -227,7 +228,7 @@ def elements_if_dropped(flat: FlatModel, samples: Samples) -> Elements | None:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         mode = CounterDropout(torch.zeros((), dtype=torch.int64, device=device), elements)
         with mode:
-            flat.module(x)
+            call(flat.module, x)
     return elements if mode.num_calls else None
 
 

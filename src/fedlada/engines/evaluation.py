@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import class_axis, hits, ignored_by
 from fedlada.methods.validation import count, option
+from fedlada.models.call import call
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Tensor, Tensor], float]
@@ -96,7 +97,7 @@ def evaluate(
         for start in range(0, len(samples), batch_size):
             indices = np.arange(start, min(start + batch_size, len(samples)))
             x, y = samples.batch(indices)
-            output = module(x)
+            output = call(module, x)
             totals.add(output, y, len(indices))
             if metrics:
                 outputs.append(output.cpu())
@@ -117,7 +118,7 @@ def predictions(
     module.eval()
     with torch.no_grad():
         parts = [
-            module(samples.batch(np.arange(start, min(start + batch_size, len(samples))))[0]).argmax(dim=1).cpu()
+            call(module, samples.batch(np.arange(start, min(start + batch_size, len(samples))))[0]).argmax(dim=1).cpu()
             for start in range(0, len(samples), batch_size)
         ]
     return torch.cat(parts).numpy()

@@ -22,6 +22,7 @@ from fedlada.engines.tally import Answer, answer_of
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, map_tensors
+from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, model_with
 
 
@@ -115,7 +116,7 @@ class BatchGradient:
         self.flat.load(point)
         with self._same_random_numbers():
             with self.dropout():
-                output = self.flat.module(self.x)
+                output = call(self.flat.module, self.x)
             loss = self.loss(output, self.y)
         if isinstance(self.first_loss, float):
             self.first_loss = loss.detach()

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.dropout import CounterDropout, Elements
 from fedlada.engines.evaluation import Loss
+from fedlada.engines.stacked.feed import floats_as
 from fedlada.engines.stacked.kernels import Kernels, TorchKernels
 from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.random_state import randomness_restored
+from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, private_copy
 
 TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
@@ -82,15 +85,15 @@ class _Trial:
             x, y = samples.batch(spread[np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)])
             if drawn():
                 raise NotStackable("its samples are drawn at random when they are read, which each client does alone")
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise NotStackable("its inputs or targets are not one tensor each")
-        self.x, self.y = (one.double() if one.is_floating_point() else one for one in (x, y))
+        if not isinstance(y, Tensor) or not all(isinstance(one, Tensor) and one.ndim for one in tree_leaves(x)):
+            raise NotStackable("its inputs are not tensors, or its targets not one tensor")
+        self.x, self.y = floats_as((x, y), torch.float64)
         self.elements = Elements()
-        self.keys = torch.tensor([1, 2], device=x.device)
-        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-            before = _generators(x.device)
+        self.keys = torch.tensor([1, 2], device=y.device)
+        with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+            before = _generators(y.device)
             self.output = self._forward()
-            if any(not torch.equal(one, other) for one, other in zip(before, _generators(x.device), strict=True)):
+            if any(not torch.equal(one, other) for one, other in zip(before, _generators(y.device), strict=True)):
                 raise NotStackable(
                     "it draws random numbers in its forward pass, other than dropout, which each client draws alone"
                 )
@@ -101,12 +104,15 @@ class _Trial:
     def _forward(self) -> Any:
         try:
             with self._dropout(0):
-                output = self.flat.module(self.x[:TRIAL_BATCH])
+                output = call(self.flat.module, self._inputs(slice(TRIAL_BATCH)))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             raise NotStackable(f"it cannot be tried in float64: {_first_line(error)}") from None
         return output.detach() if isinstance(output, Tensor) else output
+
+    def _inputs(self, batch: slice) -> Any:
+        return tree_map(lambda one: one[batch], self.x)
 
     def _dropout(self, client: int) -> CounterDropout:
         return CounterDropout(self.keys[client], self.elements, in_trial=True)
@@ -117,7 +123,7 @@ class _Trial:
         # The clients differ, so that one that reads another's parameters is found out.
         clients = [vector, vector * 1.01]
         sizes = [TRIAL_BATCH, TRIAL_BATCH - 1 if takes_short_batches else TRIAL_BATCH]
-        weights = torch.stack([_weights(size, self.x.device) for size in sizes])
+        weights = torch.stack([_weights(size, self.y.device) for size in sizes])
         rows, grads = layout.rows(TRIAL_CLIENTS, vector), layout.rows(TRIAL_CLIENTS, vector)
         rows.copy_(torch.stack([layout.inward(own) for own in clients]))
         network.bind(rows, grads)
@@ -139,9 +145,9 @@ class _Trial:
         rows, grads = (layout.rows(TRIAL_CLIENTS, self.flat.vector, compute) for _ in range(2))
         rows.copy_(layout.inward(self.flat.vector).expand_as(rows))
         network.bind(rows, grads)
-        x = self.x.to(compute) if self.x.is_floating_point() else self.x
+        x = floats_as(self.x, compute)
         y = self.y.to(torch.promote_types(compute, torch.float32)) if self.y.is_floating_point() else self.y
-        weights = torch.stack([_weights(TRIAL_BATCH, self.x.device)] * TRIAL_CLIENTS)
+        weights = torch.stack([_weights(TRIAL_BATCH, self.y.device)] * TRIAL_CLIENTS)
         network.elements = self.elements
         network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)), self.keys)
 
@@ -152,7 +158,7 @@ class _Trial:
             self.flat.load(own)
             batch = slice(number * TRIAL_BATCH, number * TRIAL_BATCH + size)
             with self._dropout(number):
-                output = self.flat.module(self.x[batch])
+                output = call(self.flat.module, self._inputs(batch))
             loss = self.loss(output, self.y[batch])
             losses.append(loss.detach())
             grads.append(self.flat.gradient_of(loss))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fedlada.data.samples import ArraySamples
 from fedlada.engines.evaluation import Loss, Totals
 from fedlada.engines.stacked.capture import captured
+from fedlada.models.call import call
 
 
 class GraphedEvaluation:
@@ -15,7 +16,7 @@ class GraphedEvaluation:
 
     def __init__(self, module: nn.Module, samples: ArraySamples, loss: Loss, batch_size: int) -> None:
         self.module, self.samples = module, samples
-        device = samples.x.device
+        device = samples.y.device
         self.rows = torch.zeros(min(batch_size, len(samples)), device=device, dtype=torch.int64)
         self.totals = Totals(loss, device)
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -44,4 +45,4 @@ class GraphedEvaluation:
 
     def _add(self, rows: Tensor) -> None:
         x, y = self.samples.take(rows)
-        self.totals.add(self.module(x), y, len(rows))
+        self.totals.add(call(self.module, x), y, len(rows))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from fedlada.data.samples import Samples
 from fedlada.engines.dropout import step_keys
@@ -59,7 +60,12 @@ class Feed:
         return Feed(rows, draws, weights, keys, num_steps)
 
 
-def fetch_batch(samples: Samples, feed: Feed, step: int, work: Sequence[Assignment]) -> tuple[Tensor, Tensor]:
+def floats_as(x: Any, dtype: torch.dtype) -> Any:
+    """Inputs with their floating-point numbers in that precision."""
+    return tree_map(lambda one: one.to(dtype) if one.is_floating_point() else one, x)
+
+
+def fetch_batch(samples: Samples, feed: Feed, step: int, work: Sequence[Assignment]) -> tuple[Any, Tensor]:
     """One step's batches from samples that are read on the host; padding repeats a client's first sample."""
     parts = []
     for client in range(feed.rows.shape[1]):
@@ -67,6 +73,6 @@ def fetch_batch(samples: Samples, feed: Feed, step: int, work: Sequence[Assignme
         number = min(step, own.num_steps - 1)
         x, y = samples.batch(own.batches[number], own.words[number])
         missing = feed.rows.shape[2] - len(y)
-        parts.append(tuple(torch.cat([one, one[:1].expand(missing, *one.shape[1:])]) for one in (x, y)))
-    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
+        parts.append(tree_map(lambda one: torch.cat([one, one[:1].expand(missing, *one.shape[1:])]), (x, y)))  # noqa: B023
+    x, y = tree_map(lambda *same: torch.cat(same), *parts)
     return x, y

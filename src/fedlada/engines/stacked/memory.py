@@ -13,6 +13,7 @@ from fedlada.data.samples import Samples
 from fedlada.engines.stacked.layout import Layout
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, map_tensors, named_tensors
+from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
 SHARE_FOR_STACK = 0.7
@@ -59,7 +60,7 @@ def activation_bytes(flat: FlatModel, samples: Samples, batch_size: int) -> int:
     flat.module.eval()  # one sample is no batch, and must change nothing
     try:
         with torch.no_grad():
-            flat.module(x)
+            call(flat.module, x)
     finally:
         flat.train()
         for hook in hooks:

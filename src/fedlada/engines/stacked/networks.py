@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.utils._pytree import tree_map
 
 from fedlada.engines.dropout import CounterDropout, Elements
 from fedlada.engines.quiet import quiet_vmap
@@ -22,6 +23,7 @@ from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.losses import ClientLosses
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.engines.stacked.rules import VmapRules
+from fedlada.models.call import arguments, call, scores
 
 
 class Network(ABC):
@@ -120,7 +122,7 @@ class LayeredNetwork(Network):
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
         self.bank.begin(weights.numel())
         with self._dropout(keys, weights.numel()):
-            output = self.module(x)
+            output = call(self.module, x)
         losses = self.losses(_wide(output), y, weights)
         torch.autograd.backward(losses.sum())
         return losses.detach()
@@ -145,11 +147,11 @@ class VmappedNetwork(Network):
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
         def loss(parameters: dict[str, Tensor], x: Any, y: Tensor, weights: Tensor, keys: Tensor | None) -> Tensor:
             with self._dropout(keys), VmapRules():
-                output = functional_call(self.module, parameters, (x,))
+                output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
             return self.losses(_wide(output), y, weights[None])[0]
 
         clients = len(weights)
-        own_x, own_y = (by_client(part, clients) for part in (x, y))
+        own_x, own_y = tree_map(lambda part: by_client(part, clients), (x, y))
         in_dims = (0, 0, 0, 0, None if keys is None else 0)
         # A model that draws random numbers itself is not stacked at all, so "error" names a mistake.
         with quiet_vmap():

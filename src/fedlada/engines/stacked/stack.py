@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacked.capture import captured
 from fedlada.engines.stacked.compiling import compiled
-from fedlada.engines.stacked.feed import Feed, fetch_batch
+from fedlada.engines.stacked.feed import Feed, fetch_batch, floats_as
 from fedlada.engines.stacked.look import Look, moved_states, write
 from fedlada.engines.stacked.memory import Memories
 from fedlada.engines.stacked.networks import Network
@@ -166,8 +166,7 @@ class Stack:
         else:
             x, y = fetch_batch(self.samples, self.feed, number, work)
             weights = self.sample_weights[number]
-        if x.is_floating_point():
-            x = x.to(self.compute)
+        x = floats_as(x, self.compute)
         active = self.step_number < self.num_steps
         keys = None if self.network.elements is None else self.keys.index_select(0, self.step_number)[0]
         assert self.local is not None

@@ -1,0 +1,54 @@
+"""A model called with its inputs, however many there are, and the scores in what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def call(module: nn.Module, x: Any) -> Any:
+    """The scores of a model for inputs `x`: a tensor, a tuple, or a dict by the names of its arguments."""
+    if isinstance(x, Tensor):
+        return scores(module(x))
+    positional, named = arguments(module, x)
+    return scores(module(*positional, **named))
+
+
+def arguments(module: nn.Module, x: Any) -> Arguments:
+    """How a model takes its inputs: one by one where its `forward` has as many arguments, else as they are."""
+    if isinstance(x, Tensor) or not isinstance(x, (Mapping, tuple, list)):
+        return (x,), {}
+    kinds = [(name, one.kind) for name, one in inspect.signature(module.forward).parameters.items()]
+    places = [name for name, kind in kinds if kind in (inspect.Parameter.POSITIONAL_ONLY, _EITHER)]
+    if isinstance(x, Mapping):
+        names = {name for name, kind in kinds if kind in (_EITHER, inspect.Parameter.KEYWORD_ONLY)}
+        takes_all = any(kind == inspect.Parameter.VAR_KEYWORD for _, kind in kinds)
+        return ((), dict(x)) if takes_all or set(x) <= names else ((x,), {})
+    takes_all = any(kind == inspect.Parameter.VAR_POSITIONAL for _, kind in kinds)
+    return (tuple(x), {}) if takes_all or len(x) <= len(places) else ((x,), {})
+
+
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def scores(output: Any) -> Any:
+    """The `logits` of a dict or an object that has them; any other output as it is."""
+    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    return found if isinstance(found, Tensor) and not isinstance(output, Tensor) else output
+
+
+def own_loss(output: Any, _y: Any) -> Tensor:
+    """The `loss` that a model has computed itself."""
+    loss: Tensor = output["loss"] if isinstance(output, Mapping) else output.loss
+    return loss
+
+
+def has_own_loss(output: Any) -> bool:
+    """Whether a model returns a loss, and no scores."""
+    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    return isinstance(found, Tensor) and not isinstance(output, Tensor)
