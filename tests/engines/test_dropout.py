@@ -221,6 +221,14 @@ def test_a_checkpoint_drops_the_same_when_it_is_run_again(reentrant):
     torch.testing.assert_close(grad, torch.where(y == 0, 0.0, 8 * x))
 
 
+def test_a_frozen_part_without_gradients_drops_by_the_counter():
+    x = torch.randn(6, 5)
+    with mode() as drawing, torch.no_grad():
+        y = F.dropout(x, 0.5)
+    assert drawing.num_calls == 1
+    assert torch.equal(y != 0, mode().keep((6, 5), CPU, 0.5))
+
+
 def test_models_without_dropout_run_without_the_mode():
     samples = as_samples(blobs(), CPU, torch.float32)
     cases = ((small_net(), False), (nn.Sequential(small_net(), nn.Dropout(0.1)), True))

@@ -21,7 +21,7 @@ UNEQUAL = Given(indices=[range(20), range(20, 27), range(27, 28), range(28, 60)]
 
 def run(model, data, engine, **changes):
     values = {"method": METHODS["fedlada"].method(), "partition": UNEQUAL, "rounds": 2, "lr": 0.05, "batch_size": 6}
-    values |= {"dtype": torch.float64, "device": "cpu", "local_epochs": 2} | changes
+    values |= {"dtype": torch.float64, "device": "cpu", "local_epochs": 2, "test": data} | changes
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's own, and those of a fallback
         return fedlada.simulate(model, data, engine=engine, **values)
@@ -30,8 +30,8 @@ def run(model, data, engine, **changes):
 def both(model, data, **changes):
     alone, stacked = (run(model, data, engine, **changes) for engine in ("sequential", "stacked"))
     torch.testing.assert_close(stacked.server.params, alone.server.params, rtol=1e-10, atol=1e-10)
-    for one, other in zip(stacked.history["train_loss"], alone.history["train_loss"], strict=True):
-        assert one == pytest.approx(other, rel=1e-10)
+    for name in ("train_loss", "test_loss"):
+        assert stacked.history[name] == pytest.approx(alone.history[name], rel=1e-10)
 
 
 def form(model, data):

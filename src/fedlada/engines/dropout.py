@@ -8,6 +8,7 @@ clients nor the padding of a batch move it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 
 from fedlada.data.samples import Samples
 from fedlada.engines.attention import attention
@@ -136,8 +138,13 @@ class CounterDropout(TorchFunctionMode):
 
 def _is_run_again() -> bool:
     """Whether this is inside a checkpoint, whose second run is seen by no mode: torch keeps its own numbers there."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return not torch.is_grad_enabled() or hooks is not None
+    if torch.is_grad_enabled():
+        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    # The older kind runs without gradients at first, as a frozen part of a model may do too.
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not CheckpointFunction.forward.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _channels(x: Tensor) -> tuple[int, ...]:
