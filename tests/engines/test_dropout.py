@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fedlada.data import as_samples
-from fedlada.engines.dropout import CounterDropout, Elements, elements_if_dropped, step_keys
+from fedlada.engines.dropout import CounterDropout, elements_if_dropped, step_keys
+from fedlada.engines.masks import Elements, kept_places
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import assign
 from fedlada.models.flat import FlatModel
@@ -234,3 +235,15 @@ def test_models_without_dropout_run_without_the_mode():
     cases = ((small_net(), False), (nn.Sequential(small_net(), nn.Dropout(0.1)), True))
     for model, expected in (*cases, (nn.Sequential(small_net(), nn.Dropout(0.0)), False)):
         assert (elements_if_dropped(FlatModel(model, CPU), samples) is not None) == expected
+
+
+@pytest.mark.parametrize("p", [0.5, 0.03])
+@pytest.mark.parametrize("shape", [(3,), (40, 7, 9)])
+def test_the_gpus_kernel_makes_the_same_masks(shape, p):
+    """Interpreted where there is no GPU."""
+    triton_masks = pytest.importorskip("fedlada.engines.stacked.triton_masks")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    low, high = torch.tensor([[5, -(2**31), 2**31 - 1], [-7, 12345, 0]], dtype=torch.int32, device=device)
+    elements = ELEMENTS.of(shape, device)
+    found = triton_masks.keep(elements, low, high, round(p * 2**32) - 2**31).cpu()
+    assert torch.equal(found, kept_places(elements.cpu(), low.cpu(), high.cpu(), p))

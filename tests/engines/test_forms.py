@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlada.data import as_samples
-from fedlada.engines.dropout import CounterDropout, Elements
+from fedlada.engines.dropout import CounterDropout
+from fedlada.engines.masks import Elements
 from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.kernels import TorchKernels
 from fedlada.engines.stacked.losses import client_losses

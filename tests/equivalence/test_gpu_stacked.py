@@ -12,8 +12,9 @@ import torch
 import fedlada
 from fedlada.data import Augmentation, Dirichlet, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
-from fedlada.engines.dropout import CounterDropout, Elements
+from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.evaluation import evaluate
+from fedlada.engines.masks import Elements
 from fedlada.engines.stacked.stack import compiled
 from fedlada.federation.cohorts import FixedSize
 from fedlada.federation.plan import Plan

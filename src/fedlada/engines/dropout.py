@@ -23,6 +23,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from fedlada.data.samples import Samples
 from fedlada.engines.attention import attention
+from fedlada.engines.masks import GOLDEN, Elements, kept_places, mixed
 from fedlada.engines.opened import OPENED, opened
 from fedlada.federation.plan import Assignment
 from fedlada.federation.randomness import bits, words
@@ -32,7 +33,6 @@ from fedlada.models.flat import FlatModel
 MakeMode = Callable[[], AbstractContextManager[Any]]
 """Gives the mode of a forward pass: a new one each time, with the same masks."""
 
-GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
 CALLS = 64
 """Keys of so many calls are made at once: a few small operations a step, not a few for each call."""
 
@@ -40,38 +40,6 @@ CALLS = 64
 def step_keys(work: Assignment) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The key of each local step of a client's round."""
     return words(bits(work.seed, "dropout masks"), work.num_steps).view(np.int64)
-
-
-def mixed(x: Tensor) -> Tensor:
-    """Every bit of the result depends on every bit of x (int64); SplitMix64's finaliser."""
-    x = (x ^ _shifted(x, 30)) * -4658895280553007687
-    x = (x ^ _shifted(x, 27)) * -7723592293110705685
-    return x ^ _shifted(x, 31)
-
-
-def _shifted(x: Tensor, by: int) -> Tensor:
-    """To the right, with zeros from the left."""
-    return x.bitwise_right_shift(by).bitwise_and(2 ** (64 - by) - 1)
-
-
-class Elements:
-    """A random-looking number (int32) for each place of a tensor, made once for each shape."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
-
-    def of(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """The numbers for that shape; those of a smaller shape are the first of a larger one's along each axis."""
-        key = (tuple(shape), device)
-        if key not in self.made:
-            found = torch.zeros((), dtype=torch.int64, device=device)
-            for size in shape:
-                found = mixed(found[..., None] + torch.arange(1, size + 1, device=device) * GOLDEN)
-            found = (found >> 32).to(torch.int32)
-            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-                return found  # its memory belongs to the graph
-            self.made[key] = found
-        return self.made[key]
 
 
 class CounterDropout(TorchFunctionMode):
@@ -110,12 +78,7 @@ class CounterDropout(TorchFunctionMode):
             if not own or self.num_samples is None or own[0] % self.num_samples:
                 raise ValueError("dropout of a tensor whose first axis is not that of the samples")
             own = (own[0] // len(self.keys), *own[1:])
-            low, high = (one.view(-1, *([1] * len(own))) for one in (low, high))
-        x = (self.elements.of(own, device) ^ low) * 0x7FEB352D
-        x = x ^ ((x >> 15) & 0x1FFFF)
-        x = (x + high) * -2073254261
-        limit = round((0.5 if self.in_trial else p) * 2**32) - 2**31
-        kept = x >= limit if limit < 2**31 else torch.zeros_like(x, dtype=torch.bool)
+        kept = kept_places(self.elements.of(own, device), low, high, 0.5 if self.in_trial else p)
         return kept.view(tuple(shape)) if self.keys.ndim else kept
 
     def _call_key(self) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ STACK, FEED, ENGINE = f"{FOLDER}/stack.py", f"{FOLDER}/feed.py", f"{FOLDER}/engi
 MEMORY, LAYERS, KERNELS = f"{FOLDER}/memory.py", f"{FOLDER}/layers.py", f"{FOLDER}/kernels.py"
 LOOK = f"{FOLDER}/look.py"
 CONVOLUTIONS, BANK, RECURRENT = f"{FOLDER}/convolutions.py", f"{FOLDER}/bank.py", f"{FOLDER}/recurrent.py"
-DROPOUT, ATTENTION = "engines/dropout.py", "engines/attention.py"
+DROPOUT, MASKS, ATTENTION = "engines/dropout.py", "engines/masks.py", "engines/attention.py"
 LAYOUT, LOSSES, NETWORKS = f"{FOLDER}/layout.py", f"{FOLDER}/losses.py", f"{FOLDER}/networks.py"
 
 FAULTS: Faults = {
@@ -103,7 +103,7 @@ FAULTS: Faults = {
     "dropout: one key for all clients": (DROPOUT, "bits(work.seed, ", "bits(0, "),
     "dropout: what stays is not scaled": (DROPOUT, "1 / (1 - p)", "1.0"),
     "dropout: a mask by the batch's size": (
-        DROPOUT,
+        MASKS,
         "torch.arange(1, size + 1, device=device)",
         "torch.arange(size, 0, -1)",
     ),

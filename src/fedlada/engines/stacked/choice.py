@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.dropout import CounterDropout, Elements
+from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.evaluation import Loss
+from fedlada.engines.masks import Elements
 from fedlada.engines.stacked.feed import floats_as
 from fedlada.engines.stacked.kernels import Kernels, TorchKernels
 from fedlada.engines.stacked.losses import client_losses

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from fedlada.engines.dropout import CounterDropout, Elements
+from fedlada.engines.dropout import CounterDropout
+from fedlada.engines.masks import Elements
 from fedlada.engines.quiet import quiet_vmap
 from fedlada.engines.stacked.bank import Bank, StackedLayer
 from fedlada.engines.stacked.convolutions import CONVOLUTIONS

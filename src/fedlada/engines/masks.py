@@ -1,0 +1,87 @@
+"""A counter-based generator of masks: integer operations, the same on every device, alone, under vmap and joint."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
+
+
+def mixed(x: Tensor) -> Tensor:
+    """Every bit of the result depends on every bit of x (int64); SplitMix64's finaliser."""
+    x = (x ^ _shifted(x, 30)) * -4658895280553007687
+    x = (x ^ _shifted(x, 27)) * -7723592293110705685
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """To the right, with zeros from the left."""
+    return x.bitwise_right_shift(by).bitwise_and(2 ** (64 - by) - 1)
+
+
+class Elements:
+    """A random-looking number (int32) for each place of a tensor, made once for each shape."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
+
+    def of(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """The numbers for that shape; those of a smaller shape are the first of a larger one's along each axis."""
+        key = (tuple(shape), device)
+        if key not in self.made:
+            found = torch.zeros((), dtype=torch.int64, device=device)
+            for size in shape:
+                found = mixed(found[..., None] + torch.arange(1, size + 1, device=device) * GOLDEN)
+            found = (found >> 32).to(torch.int32)
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return found  # its memory belongs to the graph
+            self.made[key] = found
+        return self.made[key]
+
+
+class _Kept(torch.autograd.Function):
+    """Masks of one key, or of `[C]` keys; under vmap those of all clients at once."""
+
+    @staticmethod
+    def forward(elements: Tensor, low: Tensor, high: Tensor, limit: int) -> Tensor:
+        if elements.is_cuda and _has_triton():
+            from fedlada.engines.stacked.triton_masks import keep  # needs a GPU's torch
+
+            kept = keep(elements, low.view(-1), high.view(-1), limit)
+            return kept if low.ndim else kept[0]
+        low, high = (one.view(*one.shape, *([1] * elements.ndim)) if one.ndim else one for one in (low, high))
+        x = (elements ^ low) * 0x7FEB352D
+        x = x ^ ((x >> 15) & 0x1FFFF)
+        x = (x + high) * -2073254261
+        return x >= limit
+
+    @staticmethod
+    def setup_context(ctx: Any, _inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(_info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        """The keys are the clients' own, the elements everybody's."""
+        assert in_dims[:3] == (None, 0, 0)
+        kept: Tensor = _Kept.apply(*arguments)  # type: ignore[no-untyped-call]
+        return kept, 0
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def kept_places(elements: Tensor, low: Tensor, high: Tensor, p: float) -> Tensor:
+    """What stays: each place with probability 1 - p; of keys `[C]` the masks are `[C, ...]`."""
+    limit = round(p * 2**32) - 2**31
+    if limit >= 2**31:
+        return torch.zeros((*low.shape, *elements.shape), dtype=torch.bool, device=elements.device)
+    kept: Tensor = _Kept.apply(elements, low, high, limit)  # type: ignore[no-untyped-call]
+    return kept
