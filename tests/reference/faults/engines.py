@@ -37,6 +37,13 @@ FAULTS: Faults = {
         "len(result.accepted) / self.plan.num_clients",
     ),
     "simulation: rate of the first round": ("training/simulation.py", "lr=plan.lr,", "lr=self.plan.round(1).lr,"),
+    "evaluation: ignored places count": (
+        "engines/evaluation.py",
+        "self.counted += counted",
+        "self.counted += y.numel()",
+    ),
+    "evaluation: a mean of batches": ("engines/evaluation.py", "value * counted, 0.0", "value * len(y), 0.0"),
+    "inputs: by place where they have names": ("models/call.py", "((), dict(x)) if", "(tuple(x.values()), {}) if"),
     "tally: losses not weighted": (TALLY, "self.loss += weight * ", "self.loss += "),
     "tally: squares not weighted": (TALLY, "self.square += weight * ", "self.square += "),
     "post: who was lost was not asked": (
@@ -79,11 +86,15 @@ def checks() -> list[Check]:
     """Runs against NumPy, what is told of a round, and one process that merges alone."""
     from equivalence import test_engine_equals_reference as reference
     from equivalence import test_messages_in_engines as messages
+    from equivalence import test_sequences as sequences
+    from equivalence import test_several_inputs as inputs
     from integration import test_torchrun as processes
 
     found = [partial(reference.test_simulation_equals_reference, name) for name in ("scaffold", "fedlada")]
     weighted = reference.test_weights_by_examples_equal_a_weighted_reference
     found += [partial(weighted, *one) for one in reference.WEIGHTED]
+    found.append(partial(sequences.test_means_are_over_all_places_that_count, True))
+    found.append(inputs.test_how_a_model_takes_its_inputs)
     found.append(messages.test_float32_messages_are_the_numbers_themselves)
     found.append(partial(messages.test_drift_is_where_the_clients_really_ended, "delta=top0.1", "examples"))
     found.append(partial(once, processes.test_shares_keep_the_order_and_are_even, [3, 1, 4, 1, 5, 9, 2, 6], 3))
