@@ -100,6 +100,13 @@ def test_clients_draw_the_same_alone_together_and_under_vmap():
         F.dropout(x.flatten(0, 1).mT.contiguous()[:5])
 
 
+def test_shapes_that_always_change_do_not_fill_the_memory():
+    few = Elements(most=3)
+    masks = [CounterDropout(torch.tensor(5), few).keep((size, 4), CPU, 0.5) for size in range(1, 9)]
+    assert len(few.made) <= 3
+    assert all(torch.equal(one, masks[-1][: len(one)]) for one in masks)
+
+
 def test_many_calls_have_keys_of_their_own():
     drawing = mode()
     masks = {tuple(drawing.keep((40,), CPU, 0.5).tolist()) for _ in range(200)}

@@ -194,7 +194,7 @@ def elements_if_dropped(flat: FlatModel, samples: Samples) -> Elements | None:
     """What masks are made from, if a forward pass in training drops anything; seen on one small batch."""
     device = flat.vector.device
     x, _ = samples.batch(np.arange(min(2, len(samples))))
-    elements = Elements()
+    elements = Elements(most=200)  # sequences may have any length
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         mode = CounterDropout(torch.zeros((), dtype=torch.int64, device=device), elements)
         with mode:

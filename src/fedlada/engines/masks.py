@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,9 +26,13 @@ def _shifted(x: Tensor, by: int) -> Tensor:
 
 
 class Elements:
-    """A random-looking number (int32) for each place of a tensor, made once for each shape."""
+    """A random-looking number (int32) for each place of a tensor, made once for each shape.
 
-    def __init__(self) -> None:
+    A CUDA graph reads them where they lie, so nothing is let go of unless `most` says how many shapes to keep.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
         self.made: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
 
     def of(self, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -41,6 +45,8 @@ class Elements:
             found = (found >> 32).to(torch.int32)
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
                 return found  # its memory belongs to the graph
+            if len(self.made) == self.most:
+                self.made.clear()
             self.made[key] = found
         return self.made[key]
 
@@ -50,10 +56,9 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def forward(elements: Tensor, low: Tensor, high: Tensor, limit: int) -> Tensor:
-        if elements.is_cuda and _has_triton():
-            from fedlada.engines.stacked.triton_masks import keep  # needs a GPU's torch
-
-            kept = keep(elements, low.view(-1), high.view(-1), limit)
+        kernel = _kernel(elements.device)
+        if kernel is not None:
+            kept = kernel(elements, low.reshape(-1), high.reshape(-1), limit)
             return kept if low.ndim else kept[0]
         low, high = (one.view(*one.shape, *([1] * elements.ndim)) if one.ndim else one for one in (low, high))
         x = (elements ^ low) * 0x7FEB352D
@@ -74,8 +79,18 @@ class _Kept(torch.autograd.Function):
 
 
 @cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _kernel(device: torch.device) -> Callable[[Tensor, Tensor, Tensor, int], Tensor] | None:
+    """The GPU's kernel, where one can be made: the masks are the same without."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    from fedlada.engines.stacked.triton_masks import keep  # needs a GPU's torch
+
+    number = torch.zeros(1, dtype=torch.int32, device=device)
+    try:
+        keep(number, number, number, 0)
+    except Exception:  # there is no compiler
+        return None
+    return keep
 
 
 def kept_places(elements: Tensor, low: Tensor, high: Tensor, p: float) -> Tensor:
