@@ -255,3 +255,30 @@ def close(found, expected):
     assert found.shape == expected.shape
     error = torch.linalg.vector_norm(found.double() - expected) / torch.linalg.vector_norm(expected)
     assert error < 1e-5
+
+
+def test_the_kernel_of_lstm_is_what_torch_computes():
+    """Outputs and gradients of two clients, one layer, beside torch's own LSTM with autograd."""
+    triton_lstm = pytest.importorskip("fedlada.engines.stacked.triton_lstm")
+    torch.manual_seed(0)
+    times, rows, size = 4, 3, 5
+    layers = [nn.LSTM(2, size, device=DEVICE) for _ in range(2)]
+    x, start = torch.randn(times, 2, rows, 2, device=DEVICE), torch.randn(2, 2, rows, size, device=DEVICE)
+    d_out, d_last = (torch.randn(count, 2, rows, size, device=DEVICE) for count in (times, 1))
+    d_last = d_last[0]
+    weight = torch.stack([one.weight_hh_l0 for one in layers]).detach()
+    bias = torch.stack([one.bias_hh_l0 for one in layers]).detach()
+    by_inputs = torch.stack([x[:, i] @ one.weight_ih_l0.T + one.bias_ih_l0 for i, one in enumerate(layers)], dim=1)
+    hiddens, cells, gates = triton_lstm.forward(by_inputs.detach(), start[0], start[1], weight, bias)
+    d_cells = torch.zeros_like(cells)
+    d_cells[-1] = d_last
+    d_gates, d_hidden, d_cell = triton_lstm.backward(gates, start[1], cells, weight, d_out, d_cells)
+    for i, one in enumerate(layers):
+        own = [x[:, i].clone().requires_grad_(), *(part[i][None].clone().requires_grad_() for part in start)]
+        out, (_, last) = one(own[0], (own[1], own[2]))
+        torch.testing.assert_close(hiddens[:, i], out)
+        torch.testing.assert_close(cells[-1, i], last[0])
+        ((out * d_out[:, i]).sum() + (last[0] * d_last[i]).sum()).backward()
+        torch.testing.assert_close(d_gates[:, i] @ one.weight_ih_l0, own[0].grad)
+        torch.testing.assert_close(d_hidden[i], own[1].grad[0])
+        torch.testing.assert_close(d_cell[i], own[2].grad[0])

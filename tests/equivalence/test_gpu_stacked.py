@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedlada
 from fedlada.data import Augmentation, Dirichlet, Images, LocalWork, as_samples
@@ -15,6 +16,7 @@ from fedlada.engines import SequentialEngine, StackedEngine
 from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.evaluation import evaluate
 from fedlada.engines.masks import Elements
+from fedlada.engines.stacked.recurrent import _is_fused, recurrent
 from fedlada.engines.stacked.stack import compiled
 from fedlada.federation.cohorts import FixedSize
 from fedlada.federation.plan import Plan
@@ -111,7 +113,7 @@ class Momentum(LocalTransform):
 def test_extensions_are_captured_and_compiled(kind, monkeypatch):
     compilations = []
     monkeypatch.setattr(
-        "fedlada.engines.stacked.stack.compiled", lambda update: compilations.append(update) or compiled(update)
+        "fedlada.engines.stacked.stack.compiled", lambda *given: compilations.append(given) or compiled(*given)
     )
     own = replace(METHODS["fedavg"].method(), local=(*METHODS["fedavg"].method().local, Momentum()))
     method = "fedsam" if kind == "a look" else own
@@ -269,6 +271,29 @@ def test_models_of_users_in_bf16_twice_the_same_bits(name, compiles):
     error = relative_error(runs[0].server.params.double() - start, exact.server.params - start)
     print(name, compiles, error)
     assert error < 0.5  # AMSGrad's first steps are signs: a small gradient may turn
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_kernel_of_lstm_is_what_torch_computes(bidirectional):
+    """Outputs and gradients of three clients under vmap, in float32 by the kernel, in float64 written out."""
+    torch.manual_seed(0)
+    layer = nn.LSTM(5, 33, 2, bidirectional=bidirectional, batch_first=True, device=GPU, dtype=torch.float64)
+    x, start = (torch.randn(*size, device=GPU, dtype=torch.float64) for size in ((3, 7, 11, 5), (2, 4, 7, 33)))
+    hx = [one[: 2 * (1 + bidirectional)] for one in start]
+    weights = [torch.stack([one + 0.1 * i for i in range(3)]).detach() for one in layer._flat_weights]
+
+    def score(weights, x, hx):
+        out, hidden, cell = recurrent("lstm", x, hx, weights, True, 2, 0.0, True, bidirectional, True)
+        return (out * out).sum() + hidden.sum() + (cell * hidden).sum()
+
+    both = []
+    for dtype in (torch.float32, torch.float64):
+        assert _is_fused("lstm", x.to(dtype)) == (dtype == torch.float32)
+        given = [one.to(dtype) for one in weights], x.to(dtype), [one.to(dtype) for one in hx]
+        gradient = torch.func.grad_and_value(score, argnums=(0, 1))
+        both.append(torch.utils._pytree.tree_leaves(torch.func.vmap(gradient, in_dims=(0, 0, None))(*given)))
+    for fused, exact in zip(*both, strict=True):
+        torch.testing.assert_close(fused.double(), exact, rtol=2e-3, atol=2e-3 * float(exact.abs().max()))
 
 
 def test_masks_are_the_same_on_both_devices():

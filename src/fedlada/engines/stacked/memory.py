@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.stacked.layout import Layout
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, map_tensors, named_tensors
@@ -59,7 +60,7 @@ def activation_bytes(flat: FlatModel, samples: Samples, batch_size: int) -> int:
     x, _ = samples.batch(np.zeros(1, dtype=np.int64))
     flat.module.eval()  # one sample is no batch, and must change nothing
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet_recurrent(flat.module):
             call(flat.module, x)
     finally:
         flat.train()

@@ -6,7 +6,9 @@ product with the hidden state and a few elementwise operations. Under vmap the p
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -106,6 +108,8 @@ class Sweep(torch.autograd.Function):
         inputs: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, kind: str
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states, cell states and what the gradient needs, `[T, ...]` each."""
+        if _is_fused(kind, inputs):
+            return _fused_forward(inputs, hidden, cell, weight, bias)
         step, narrow, wide = KINDS[kind][0], inputs.dtype, _wide(inputs)
         steps: list[Step] = []
         across, hidden, cell = weight.mT, hidden.to(wide), cell.to(wide)
@@ -127,12 +131,14 @@ class Sweep(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         first, first_cell, weight, hiddens, cells, saved = ctx.saved_tensors
         narrow, wide = weight.dtype, _wide(weight)
-        before, cells_before = (
-            torch.cat([first[None], hiddens[:-1]]),
-            torch.cat([first_cell.to(wide)[None], cells[:-1]]),
-        )
-        slopes = KINDS[ctx.kind][1](saved, before.to(wide), cells, cells_before)
-        of_inputs, of_hidden, d_first, d_cell = _back(slopes, weight, grads[0].to(wide), grads[1])
+        before = torch.cat([first[None], hiddens[:-1]])
+        if _is_fused(ctx.kind, weight):
+            of_hidden, d_first, d_cell = FusedLstmBack.apply(saved, first_cell, cells, weight, *grads[:2])  # type: ignore[no-untyped-call]
+            of_inputs = of_hidden
+        else:
+            cells_before = torch.cat([first_cell.to(wide)[None], cells[:-1]])
+            slopes = KINDS[ctx.kind][1](saved, before.to(wide), cells, cells_before)
+            of_inputs, of_hidden, d_first, d_cell = _back(slopes, weight, grads[0].to(wide), grads[1])
         d_weight = of_hidden.to(narrow).flatten(0, 1).mT @ before.flatten(0, 1)
         d_bias = of_hidden.sum(dim=(0, 1))
         return of_inputs.to(narrow), d_first.to(narrow), d_cell.to(narrow), d_weight, d_bias.to(narrow), None
@@ -141,11 +147,75 @@ class Sweep(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
         """All clients at once: the same with one more axis, behind time."""
         tensors, kind = arguments[:-1], arguments[-1]
-        stacked = [
-            _beside(one, place, info.batch_size) if dim is None else one.movedim(dim, place)
-            for one, dim, place in zip(tensors, in_dims[:-1], (1, 0, 0, 0, 0), strict=True)
-        ]
+        stacked = _with_clients(tensors, in_dims[:-1], (1, 0, 0, 0, 0), info.batch_size)
         return Sweep.apply(*stacked, kind), (1, 1, 1)  # type: ignore[no-untyped-call]
+
+
+class FusedLstmBack(torch.autograd.Function):
+    """The gradient of an LSTM's time steps by the GPU's kernel; under vmap of all clients at once."""
+
+    @staticmethod
+    def forward(
+        gates: Tensor, first_cell: Tensor, cells: Tensor, weight: Tensor, d_hiddens: Tensor, d_cells: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Gradients of the gates `[T, ...]`, of the first hidden and of the first cell state."""
+        from fedlada.engines.stacked import triton_lstm  # needs a GPU's torch
+
+        if gates.ndim == 4:
+            return triton_lstm.backward(gates, first_cell, cells, weight, d_hiddens, d_cells)
+        in_time = [one.unsqueeze(1) for one in (gates, cells, d_hiddens, d_cells)]
+        found = triton_lstm.backward(in_time[0], first_cell[None], in_time[1], weight[None], *in_time[2:])
+        return found[0].squeeze(1), found[1][0], found[2][0]
+
+    @staticmethod
+    def setup_context(ctx: Any, _inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Tensor) -> tuple[Any, Any]:
+        """The clients' axis stands behind time."""
+        stacked = _with_clients(arguments, in_dims, (1, 0, 1, 0, 1, 1), info.batch_size)
+        return FusedLstmBack.apply(*stacked), (1, 0, 0)  # type: ignore[no-untyped-call]
+
+
+def _fused_forward(
+    inputs: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    from fedlada.engines.stacked import triton_lstm
+
+    if inputs.ndim == 4:
+        return triton_lstm.forward(inputs, hidden, cell, weight, bias)
+    found = triton_lstm.forward(inputs.unsqueeze(1), *(one[None] for one in (hidden, cell, weight, bias)))
+    return found[0].squeeze(1), found[1].squeeze(1), found[2].squeeze(1)
+
+
+def _is_fused(kind: str, like: Tensor) -> bool:
+    """Whether the GPU's kernel does it; float64 stays with torch."""
+    return kind == "lstm" and like.is_cuda and like.dtype != torch.float64 and _has_kernel(like.device)
+
+
+@cache
+def _has_kernel(device: torch.device) -> bool:
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from fedlada.engines.stacked import triton_lstm
+
+    one = torch.zeros(1, 1, 1, 4, device=device)
+    try:
+        triton_lstm.forward(one, one[0, ..., :1], one[0, ..., :1], one[0].mT, one[0, 0])
+    except Exception:  # there is no compiler
+        return False
+    return True
+
+
+def _with_clients(
+    tensors: Sequence[Tensor], dims: Sequence[int | None], places: Sequence[int], clients: int
+) -> list[Tensor]:
+    """Each with the clients' axis at its place."""
+    return [
+        _beside(one, place, clients) if dim is None else one.movedim(dim, place)
+        for one, dim, place in zip(tensors, dims, places, strict=True)
+    ]
 
 
 def _wide(like: Tensor) -> torch.dtype:

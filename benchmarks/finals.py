@@ -1,0 +1,209 @@
+"""The finals of `docs/results/protocol.md`: the winner of each method's search on new seeds and the test data.
+
+    python benchmarks/finals.py list
+    python benchmarks/finals.py run --data-dir data --out runs/finals --jobs 8 [--seeds 10,11] [--minutes 15]
+    fedlada pack runs/finals --out benchmarks/results/finals_h200_202611.json
+    python benchmarks/finals.py table --write
+
+Runs go to round 600 on all training data, seed by seed, so that no method has more seeds than another. `--trial` takes
+a small model on the digits, to see that everything works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import search
+from many_runs import folder_name, identity, marks, write_between
+
+from fedlada.paper.published import NAMES
+from fedlada.paper.theory.fits import interval
+from fedlada.runs.metrics import read_rows
+from fedlada.training.history import History
+from fedlada.workbench.campaign.archive import read_archive
+from fedlada.workbench.campaign.request import Goal, moving_average
+from fedlada.workbench.campaign.store import diverged_in
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.parallel import Job, run_jobs
+from fedlada.workbench.report.table import Table, spread
+
+ARCHIVE = Path(__file__).parent / "results" / "finals_h200_202611.json"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "finals.md"
+MARKS = marks("python benchmarks/finals.py table --write")
+SEEDS, ROUNDS = (10, 11, 12, 13, 14), 600
+SHOWN, TARGETS = (100, 300, 600), (0.40, 0.45, 0.51)
+"""Rounds whose accuracy is shown; T6's and T1's targets on CIFAR-100."""
+
+Find = Callable[[str, int], History]
+"""The history of a method with a seed, as far as it was run."""
+
+
+# The runs -------------------------------------------------------------------------------------------------------------
+
+
+def winners() -> dict[str, search.Trial]:
+    """By method, from the search's archive."""
+    outcome = search.in_archive(search.ARCHIVE)
+    found = {method: search.winner([outcome(trial) for trial in search.trials(method)]) for method in search.SPACES}
+    return {method: one.trial for method, one in found.items() if one is not None}
+
+
+def key(method: str, seed: int) -> str:
+    return f"finals/{search.DATASET}/{method}/{seed}"
+
+
+def experiment(trial: search.Trial, seed: int) -> Experiment:
+    return trial.experiment(seed=seed, rounds=ROUNDS, validation=0.0)
+
+
+def run(chosen: Mapping[str, search.Trial], seeds: Sequence[int], given: argparse.Namespace) -> None:
+    """Seed by seed, as far as the time goes."""
+    deadline = None if given.minutes is None else time.time() + 60 * given.minutes
+    jobs = [job(trial, seed, given) for seed in seeds for trial in chosen.values()]
+    missing = [
+        one for one in jobs if len(read_rows(one.folder / "metrics.jsonl")) < ROUNDS and not diverged_in(one.folder)
+    ]
+    print(f"{len(missing)} of {len(jobs)} runs to make", flush=True)
+    failures = run_jobs(missing, num_processes=given.jobs, deadline=deadline) if missing else []
+    for one, why in zip(missing, failures, strict=True):
+        if why:
+            print(f"{one.folder.name}: {why}", flush=True)
+
+
+def job(trial: search.Trial, seed: int, given: argparse.Namespace) -> Job:
+    made = replace(experiment(trial, seed), device=given.device, data_dir=given.data_dir)
+    if given.trial:
+        small = {"num_clients": 20, "cohort_size": 2, "local_steps": 1, "data_dir": None, "augment": "none"}
+        made = replace(made, dataset="digits", model="mlp", **small)
+    name = key(trial.method, seed)
+    return Job(name, made.to_json(), given.out / folder_name(name), (Goal(ROUNDS),), True)
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+def in_archive(path: Path, chosen: Mapping[str, search.Trial]) -> Find:
+    runs = {identity(run.config): run for run in read_archive(path).runs}
+
+    def find(method: str, seed: int) -> History:
+        config = json.loads(json.dumps(experiment(chosen[method], seed).to_json()))
+        found = runs.get(identity(config))
+        return History() if found is None else History(found.rows())
+
+    return find
+
+
+def smooth(history: History) -> tuple[list[int], list[float]]:
+    """The mean of the five evaluations that end in each round."""
+    rounds, values = history.measured("test_accuracy")
+    return rounds[search.SMOOTH - 1 :], moving_average(values, search.SMOOTH)
+
+
+def at(history: History, round: int) -> float | None:
+    return dict(zip(*smooth(history), strict=True)).get(round)
+
+
+def reached(history: History, target: float) -> int | None:
+    """The first evaluation at which the mean of five is at the target."""
+    return next((round for round, value in zip(*smooth(history), strict=True) if value >= target), None)
+
+
+def several(values: Sequence[float | None], digits: int) -> str:
+    """Mean and standard deviation; "k of n" where not every seed has one."""
+    known = [one for one in values if one is not None]
+    return spread(known, f".{digits}f") if known and len(known) == len(values) else f"{len(known)} of {len(values)}"
+
+
+def accuracies(done: Mapping[str, Sequence[History]], chosen: Mapping[str, search.Trial]) -> Table:
+    rows = []
+    for method, own in done.items():
+        means = [several([_percent(at(one, round)) for one in own], 2) for round in SHOWN]
+        best = several([_percent(max(smooth(one)[1], default=None)) for one in own], 2)
+        rows.append((NAMES[method], chosen[method].text(), str(len(own)), *means, best))
+    columns = ("method", "values", "seeds", *(f"A({round})" for round in SHOWN), "best A")
+    return Table("Test accuracy", columns, tuple(rows))
+
+
+def speeds(done: Mapping[str, Sequence[History]]) -> Table:
+    """Rounds to each target: the mean of five evaluations, and the first touch beside it."""
+    rows = []
+    for method, own in done.items():
+        cells = []
+        for target in TARGETS:
+            mean = several([reached(one, target) for one in own], 0)
+            cells.append(f"{mean} ({several([one.rounds_to(target) for one in own], 0)})")
+        rows.append((NAMES[method], *cells))
+    return Table("Rounds to a test accuracy", ("method", *(f"{100 * one:g} %" for one in TARGETS)), tuple(rows))
+
+
+def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada") -> Table:
+    """FedLADA minus each other method, seed by seed, with the 95 % interval of the mean."""
+    rows = []
+    for method in (one for one in done if one != beside):
+        cells = []
+        for round in SHOWN:
+            pairs = [(at(a, round), at(b, round)) for a, b in zip(done[beside], done[method], strict=True)]
+            points = [100 * (a - b) for a, b in pairs if a is not None and b is not None]
+            cells.append(_interval(points))
+        rows.append((NAMES[method], *cells))
+    return Table(f"{NAMES[beside]} minus each, in points", ("method", *(f"A({one})" for one in SHOWN)), tuple(rows))
+
+
+def _interval(points: Sequence[float]) -> str:
+    if len(points) < 2:
+        return f"{points[0]:+.2f}" if points else "-"
+    found = interval(points)
+    return f"{statistics.fmean(points):+.2f} ({found.low:+.2f} to {found.high:+.2f})"
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def tables(archive: Path) -> str:
+    chosen = winners()
+    find = in_archive(archive, chosen)
+    runs = {method: [find(method, seed) for seed in SEEDS] for method in chosen}
+    done = {method: [one for one in own if len(one) >= ROUNDS] for method, own in runs.items()}
+    num = min(map(len, done.values()))
+    even = {method: own[:num] for method, own in done.items()}
+    every = [accuracies(even, chosen), speeds(even), differences(even)]
+    return "\n".join(table.to_markdown() for table in every)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("list", "run", "table"))
+    parser.add_argument("--out", type=Path, default=Path("runs/finals"))
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument("--only", action="append", choices=tuple(search.SPACES), help="a method; can be repeated")
+    parser.add_argument("--minutes", type=float, help="after which runs are saved where they are")
+    parser.add_argument("--trial", action="store_true", help="a small model on the digits")
+    parser.add_argument("--archive", type=Path, default=ARCHIVE)
+    parser.add_argument("--write", action="store_true", help="table: put them into the page")
+    given = parser.parse_args()
+    chosen = {method: one for method, one in winners().items() if given.only is None or method in given.only}
+    if given.what == "table":
+        text = tables(given.archive)
+        print(text)
+        if given.write:
+            write_between(PAGE, MARKS, text)
+    elif given.what == "run":
+        given.out.mkdir(parents=True, exist_ok=True)
+        run(chosen, [int(one) for one in given.seeds.split(",")], given)
+    else:
+        for method, trial in chosen.items():
+            print(f"{method}: {trial.text()}")
+
+
+if __name__ == "__main__":
+    main()
