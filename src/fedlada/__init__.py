@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedlada import data, engines, models
     from fedlada.api import simulate
-    from fedlada.engines.classes import perplexity
+    from fedlada.engines.classes import exact_match, perplexity
     from fedlada.engines.evaluation import evaluate
     from fedlada.federation import cohorts, schedules
     from fedlada.federation.cohorts import Unreliable
@@ -78,6 +78,7 @@ _NAMES = {
     "Upload": "methods.state",
     "average": "methods.combine",
     "evaluate": "engines.evaluation",
+    "exact_match": "engines.classes",
     "load_run": "workbench.load",
     "perplexity": "engines.classes",
     "simulate": "api",
@@ -112,6 +113,7 @@ __all__ = [
     "data",
     "engines",
     "evaluate",
+    "exact_match",
     "load_run",
     "local",
     "models",

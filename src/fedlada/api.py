@@ -20,12 +20,13 @@ from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.validation import one_of, probability, whole_number
+from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, StopAt, as_observer
+from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observer
 from fedlada.training.resolve import (
     Model,
+    check_targets,
     resolve_clients,
     resolve_cohorts,
     resolve_device,
@@ -33,6 +34,7 @@ from fedlada.training.resolve import (
     resolve_method,
     resolve_model,
     resolve_schedule,
+    resolve_targets,
     resolve_work,
 )
 from fedlada.training.shared import SharedState, SharedStop
@@ -65,6 +67,8 @@ def simulate(
     eval_every: int = 1,
     eval_train_every: int | None = None,
     eval_batch_size: int = 1000,
+    best: str | None = None,
+    stop_at: Mapping[str, float] | None = None,
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
@@ -107,12 +111,16 @@ def simulate(
         lr_decay: factor on `lr` after each round; by default 0.998 with a method's name, as the paper, else 1.
         weights: how clients count in the mean: "uniform" or by "examples".
         unreliable: simulated drop-outs and stragglers.
-        loss: a function of outputs and targets; by default cross-entropy for whole-number targets, else squared error.
+        loss: a function of outputs and targets; by default cross-entropy for class numbers, binary cross-entropy for
+            targets of 0 and 1 with one output each, squared error for floats. `result.loss` has its name.
         metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`.
         eval_every: evaluate after so many rounds, and always after the last.
         eval_train_every: also evaluate on what the clients hold (as often as they hold it), without augmentation, after
             so many rounds and after the last: `full_train_loss` and `full_train_accuracy`.
         eval_batch_size: samples per batch of an evaluation; fewer need less memory.
+        best: the metric by which the folder keeps the best model, such as "test_loss"; by default the test accuracy
+            where there is one, else the test loss. Lower is better for losses and errors.
+        stop_at: end when one of these is reached, as in `{"test_loss": 0.1}`.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
@@ -137,10 +145,9 @@ def simulate(
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
     work = resolve_work(batch_size, local_epochs, local_steps)
-    if stop_at_accuracy is not None:
-        probability("stop_at_accuracy", stop_at_accuracy)
-        if test is None:
-            raise ValueError("stop_at_accuracy needs test data")
+    targets = resolve_targets(stop_at, stop_at_accuracy)
+    if stop_at_accuracy is not None and test is None:
+        raise ValueError("stop_at_accuracy needs test data")
     chosen = resolve_method(method).with_combiner(combiner)
     rules = resolve_messages(messages, chosen)
     seed = whole_number("seed", seed)
@@ -189,13 +196,17 @@ def simulate(
         ),
         messages=rules,
         threads=threads,
+        best=best,
     )
+    check_targets(targets, simulation)
     observers = [as_observer(callback) for callback in callbacks]
-    if stop_at_accuracy is not None or stop_after_seconds is not None:
-        observers.append(StopAt(stop_at_accuracy, stop_after_seconds))
+    if targets or stop_after_seconds is not None:
+        observers.append(StopAt(targets, stop_after_seconds))
     if progress:
         from fedlada.training.progress import live_or_plain  # rich is not needed without it
 
+        if loss is None:
+            observers.append(SaysLoss())
         observers.append(live_or_plain(runner.method.name))
     folder = _folder(out, checkpoint_every)
     if not is_alone:

@@ -242,6 +242,50 @@ def test_a_failed_run_has_no_final_accuracy_and_is_named():
     assert lines[-1] == 'fedavg,6,0.6,,,,,"it diverged, badly"'
 
 
+def of_a_regression(*losses, **config):
+    rows = [{**row(n, test_loss=loss), "test_accuracy": None} for n, loss in enumerate(losses, start=1)]
+    return record(rows=rows, config={"method": "fedavg", "dataset": "npz", "seed": 0, **config})
+
+
+def test_a_comparison_of_losses_is_won_by_the_lower():
+    histories = {name: [History(of_a_regression(*own).rows)] for name, own in RIVALS.items()}
+    comparison = Comparison(histories, 0.5, metric="test_loss")
+    assert [comparison.rounds_to_target(name) for name in RIVALS] == [[3], [2]]
+    assert (comparison.speed_up("mine"), comparison.best_accuracies("mine")) == (1.5, [0.25])
+    table = comparison.to_table()
+    assert table.title == "Test loss target 0.5, mean ± standard deviation over 1 seed(s)"
+    cells = dict(zip(table.columns, table.rows[1], strict=True))
+    assert (cells["final test loss"], cells["best test loss"]) == ("0.75", "0.25")
+    assert comparison.to_csv().splitlines()[0].endswith("bytes_to_target,final_test_loss,best_test_loss,failure")
+
+
+def test_a_comparison_may_have_no_target():
+    histories = {name: [History(of_a_regression(*own).rows)] for name, own in RIVALS.items()}
+    comparison = Comparison(histories, None, metric="test_loss")
+    assert comparison.rounds_to_target("mine") == [None]
+    table = comparison.to_table()
+    assert table.columns == ("method", "final test loss", "best test loss", "MB per round", "seconds per round")
+    assert table.title.startswith("Test loss, mean")
+    assert comparison.to_csv().splitlines()[1].startswith("fedavg,0,,,,0.5,0.5,")
+
+
+RIVALS = {"fedavg": (2.0, 1.0, 0.5), "mine": (1.0, 0.25, 0.75)}
+
+
+def test_a_page_has_the_losses_of_a_run_without_accuracy():
+    shown = run_payload(of_a_regression(2.0, 0.25, 0.5, target="test_loss:0.4"), 300)["summary"]
+    assert (shown["final_loss"], shown["best_loss"], shown["best_round"]) == (0.5, 0.25, 2)
+    assert (shown["final_accuracy"], shown["best_accuracy"]) == (None, None)
+    assert (shown["target"], shown["target_metric"], shown["rounds_to_target"]) == (0.4, "test_loss", 2)
+    assert run_payload(of_a_regression(1.0, target="nonsense"), 300)["summary"]["target"] is None
+
+
+def test_a_target_is_drawn_on_its_own_metric():
+    charts = all_curves([of_a_regression(2.0, 0.25, target="test_loss:0.4"), record(4)])
+    assert charts["npz-test_loss-by-rounds"].targets == (0.4,)
+    assert charts["npz-train_loss-by-rounds"].targets == ()
+
+
 def test_what_is_held_out_is_drawn_and_kept():
     rows = [row(n, **({"validation_accuracy": 0.5} if n % 7 == 0 else {})) for n in range(1, 701)]
     assert "validation_accuracy-by-rounds" in all_curves([record(rows=rows)])

@@ -60,6 +60,11 @@ class Source:
         data = self.train if split == "train" else self.test
         return np.asarray(data.y if isinstance(data, Images) else data[1])
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether the targets are class numbers or labels, so that there is an accuracy."""
+        return self.labels("train").dtype.kind in "biu"
+
     def holding_out(self, share: float) -> Source:
         """The same with a share of the training data as validation data; always the same samples."""
         rest, held = held_out(len(self.labels("train")), "validation split", share=share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,69 +10,125 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.classes import IGNORED, class_axes, class_axis, cross_entropy_last, ignored_by
+from fedlada.data.samples import Samples
+from fedlada.engines import processes
+from fedlada.engines.classes import IGNORED, binary_cross_entropy, class_axis, cross_entropy_last, ignored_by
+from fedlada.engines.default_loss import check_same_shape, default_loss, known_labels, shape_of
 from fedlada.engines.evaluation import Loss
-from fedlada.models.call import call, has_own_loss, own_loss
+from fedlada.federation.randomness import Ints, bits, permutation
+from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
-
-def default_loss(output: Any, y: Any) -> Loss:
-    """The model's own, or cross-entropy where the targets are whole numbers, squared error where they are not."""
-    if has_own_loss(output):
-        return own_loss
-    if not isinstance(y, Tensor):
-        raise ValueError(f"there is no default loss for targets of type {type(y).__name__}: give loss=")
-    if y.is_floating_point():
-        return F.mse_loss
-    axes = class_axes(output, y)
-    if len(axes) > 1:
-        raise ValueError(
-            f"outputs ({_shape(output)}) do not say which axis is that of the classes: give loss=F.cross_entropy for "
-            "the second, or a loss of your own"
-        )
-    return F.cross_entropy if axes in ([], [1]) else cross_entropy_last
+TRAINING = "training"
+TRIED = (2, 32, 256)
+"""Samples in each batch on which a gradient that is not zero is looked for."""
+MOST_NAMED = 5
 
 
 def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) -> Loss:
-    """Run one small batch through model and loss, in training mode; returns the loss to use."""
+    """Run one small batch through model and loss, in training mode; returns the loss to use.
+
+    Of training data the gradient is looked at too: a model that would never be trained is refused.
+    """
     module = model.module
-    x, y = samples.batch(np.arange(min(2, len(samples))))
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     model.train()
-    device = next(module.parameters()).device
-    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        try:
-            output = call(module, x)
-        except Exception as error:
-            raise ValueError(f"the model cannot take a batch of the {what} data ({_shape(x)}): {error}") from error
-        chosen = loss or default_loss(output, y)
-        if chosen in (F.cross_entropy, cross_entropy_last, F.mse_loss) or isinstance(
-            chosen, (nn.CrossEntropyLoss, nn.MSELoss)
-        ):
-            _check_default_loss(output, y, samples, what, ignored_by(chosen))
-        try:
-            value = chosen(output, y)
-        except Exception as error:
-            raise ValueError(
-                f"the loss cannot compare outputs ({_shape(output)}) with {what} targets ({_shape(y)}): {error}"
-            ) from error
-    if not isinstance(value, Tensor) or value.ndim != 0:
-        raise ValueError(f"the loss must give one number for a batch, got {_shape(value)}")
+    with torch.set_grad_enabled(what == TRAINING), _own_randomness(module):
+        chosen, value = _tried(module, samples, np.arange(min(TRIED[0], len(samples))), loss, what)
+        if what == TRAINING:
+            _check_gradient(model, samples, chosen, value)
     _check_buffers(module, before)
     return chosen
 
 
+def _own_randomness(module: nn.Module) -> Any:
+    device = next(module.parameters()).device
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, what: str) -> tuple[Loss, Tensor]:
+    """The loss to use, and its value on these samples."""
+    x, y = samples.batch(rows)
+    try:
+        output = call(module, x)
+    except Exception as error:
+        raise ValueError(f"the model cannot take a batch of the {what} data ({shape_of(x)}): {error}") from error
+    chosen = loss or default_loss(output, y, samples)
+    if chosen is binary_cross_entropy:
+        _check_binary(known_labels(samples), what)
+    elif chosen in (F.cross_entropy, cross_entropy_last, F.mse_loss) or isinstance(
+        chosen, (nn.CrossEntropyLoss, nn.MSELoss)
+    ):
+        _check_default_loss(output, y, samples, what, ignored_by(chosen))
+    try:
+        value = chosen(output, y)
+    except Exception as error:
+        raise ValueError(
+            f"the loss cannot compare outputs ({shape_of(output)}) with {what} targets ({shape_of(y)}): {error}"
+            f"{_way_out(chosen, output, y)}"
+        ) from error
+    if not isinstance(value, Tensor) or value.ndim != 0:
+        raise ValueError(f"the loss must give one number for a batch, got {shape_of(value)}")
+    return chosen, value
+
+
+def _way_out(loss: Loss, output: Any, y: Any) -> str:
+    """The end of a sentence, where a small change of the targets is enough."""
+    if not isinstance(y, Tensor) or not isinstance(output, Tensor) or y.is_floating_point():
+        return ""
+    try:
+        loss(output, y.to(output.dtype))
+    except Exception:
+        return ""
+    return "; it takes float targets: make y float"
+
+
+def _check_gradient(model: FlatModel, samples: Samples, loss: Loss, value: Tensor) -> None:
+    """Refuse a model none of whose parameters gets a gradient; say which ones are never used, where others are."""
+    gradients = _gradients(model, value)
+    unused = [name for name, one in zip(model.parameters, gradients, strict=True) if one is None]
+    if unused and len(unused) < len(gradients) and processes.is_first():
+        others = f" and {len(unused) - MOST_NAMED} more" if len(unused) > MOST_NAMED else ""
+        warnings.warn(
+            f"the loss of a training batch does not depend on {', '.join(unused[:MOST_NAMED])}{others}: they are sent "
+            "and not trained; freeze them with requires_grad_(False), or leave them out",
+            stacklevel=2,
+        )
+    # One batch may honestly have none: units that are all off, targets that are all ignored. Others are tried, from
+    # all over the data.
+    for size in TRIED[1:]:
+        if any(one is not None and bool(one.ne(0).any()) for one in gradients):
+            return
+        rows = np.sort(permutation(bits(0, "gradient"), len(samples))[:size])
+        gradients = _gradients(model, _tried(model.module, samples, rows, loss, TRAINING)[1])
+    if not any(one is not None and bool(one.ne(0).any()) for one in gradients):
+        raise ValueError(
+            f"the gradient of the loss is zero for every parameter, on {min(TRIED[-1], len(samples))} samples: nothing "
+            "would be trained; look for argmax, round, detach or a saturated layer in forward and loss, and for other "
+            "first weights"
+        )
+
+
+def _gradients(model: FlatModel, value: Tensor) -> tuple[Tensor | None, ...]:
+    if not value.requires_grad:
+        raise ValueError(
+            "the loss of a training batch has no gradient: nothing would be trained; look for torch.no_grad, "
+            "detach and .data in the model's forward and in the loss"
+        )
+    try:
+        return torch.autograd.grad(value, list(model.parameters.values()), allow_unused=True)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"the gradient of a training batch cannot be computed: {error}") from error
+
+
 def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str, ignored: int = IGNORED) -> None:
     if y.is_floating_point():
-        if not isinstance(output, Tensor) or output.shape != y.shape:
-            raise ValueError(
-                f"outputs ({_shape(output)}) and {what} targets ({_shape(y)}) must have the same shape for the "
-                "squared error: reshape y, or give loss="
-            )
+        check_same_shape(output, y, f"{what} targets")
         return
     axis = class_axis(output, y)
-    labels = _known_labels(samples) if axis is not None else None
+    labels = known_labels(samples) if axis is not None else None
     if axis is None or labels is None:
         return
     labels = labels[labels != ignored] if y.ndim > 1 else labels
@@ -84,16 +141,11 @@ def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str, ign
         )
 
 
-def _known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
-    """All labels, where they can be had without reading every sample."""
-    if isinstance(samples, ArraySamples):
-        return samples.labels()
-    dataset = getattr(samples, "dataset", None)
-    targets = getattr(dataset, "targets", None)
-    if targets is None or len(targets) != len(samples) or getattr(dataset, "target_transform", None) is not None:
-        return None  # a transform gives others
-    labels = np.asarray(targets)
-    return labels if np.issubdtype(labels.dtype, np.integer) else None
+def _check_binary(labels: np.ndarray[Any, Any] | None, what: str) -> None:
+    if labels is not None and (labels.min() < 0 or labels.max() > 1):
+        raise ValueError(
+            f"{what} labels must be 0 or 1 for the binary cross-entropy, got {labels.min()}..{labels.max()}"
+        )
 
 
 def _check_buffers(module: nn.Module, before: dict[str, Tensor]) -> None:
@@ -101,11 +153,6 @@ def _check_buffers(module: nn.Module, before: dict[str, Tensor]) -> None:
         if name not in before or not torch.equal(buffer, before[name]):
             raise ValueError(
                 f"the forward pass changes the buffer {name!r}, and no server averages buffers: make it a parameter, "
-                "or convert BatchNorm with fedlada.models.group_norm(model)"
+                "convert BatchNorm with fedlada.models.group_norm(model), or freeze that part (requires_grad_(False) "
+                "and .eval())"
             )
-
-
-def _shape(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-    return type(value).__name__

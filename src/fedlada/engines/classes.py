@@ -1,11 +1,11 @@
-"""Scores of classes and class numbers: one for each sample, or one for each place of a sequence."""
+"""Scores of classes and class numbers, one for each sample, place of a sequence or pixel; and yes-or-no labels."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 IGNORED = -100
@@ -31,6 +31,17 @@ def cross_entropy_last(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output.flatten(0, -2), y.flatten())
 
 
+def binary_cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """Binary cross-entropy of one logit for each label that is 0 or 1; `[N, 1]` outputs fit `[N]` targets."""
+    return F.binary_cross_entropy_with_logits(output.reshape(y.shape), y.to(output.dtype))
+
+
+def is_binary(loss: Any) -> bool:
+    """Whether a loss takes one logit for each yes-or-no label."""
+    known = (binary_cross_entropy, F.binary_cross_entropy_with_logits)
+    return loss in known or isinstance(loss, nn.BCEWithLogitsLoss)
+
+
 def ignored_by(loss: Any) -> int:
     """The target that a loss leaves out."""
     return int(getattr(loss, "ignore_index", IGNORED))
@@ -40,6 +51,18 @@ def hits(output: Tensor, y: Tensor, axis: int, ignored: int = IGNORED) -> tuple[
     """How many places have the highest score at their class, and how many count."""
     counted = y != ignored
     return ((output.argmax(dim=axis) == y) & counted).sum(), counted.sum()
+
+
+def binary_hits(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """How many labels are on the side of their logit's sign, and how many there are."""
+    correct = ((output.reshape(y.shape) > 0) == (y > 0.5)).sum()
+    return correct, torch.full_like(correct, y.numel())
+
+
+def exact_match(output: Tensor, y: Tensor) -> float:
+    """The share of samples whose labels are all right, for multi-label targets; a metric for `simulate`."""
+    right = (output.reshape(y.shape) > 0) == (y > 0.5)
+    return float(right.flatten(1).all(dim=1).double().mean())
 
 
 def perplexity(output: Tensor, y: Tensor, ignore_index: int = IGNORED) -> float:

@@ -31,6 +31,12 @@ class Engine(ABC):
     why: str
     """The same with the reason, in a few words."""
 
+    @property
+    def loss_name(self) -> str:
+        """The loss by its name; empty where none is known, as on a server that evaluates nothing."""
+        loss = getattr(self, "loss", None)
+        return "" if loss is None else str(getattr(loss, "__qualname__", type(loss).__qualname__))
+
     while_waiting: Callable[[], None] | None = None
     """What an engine may do on the host while its device works."""
 

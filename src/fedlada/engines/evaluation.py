@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from fedlada.data.samples import Samples, as_samples
-from fedlada.engines.classes import class_axis, hits, ignored_by
+from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
+from fedlada.engines.default_loss import check_same_shape, default_loss, shape_of
 from fedlada.methods.validation import count, option
-from fedlada.models.call import call
+from fedlada.models.call import call, own_loss
 
 Loss = Callable[[Any, Any], Tensor]
-Metric = Callable[[Tensor, Tensor], float]
+Metric = Callable[[Any, Any], float]
 """A function of all outputs and all targets."""
+BUILT_IN = ("loss", "accuracy")
+"""What is measured without a metric of the user's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +49,7 @@ class Totals:
     """
 
     def __init__(self, loss: Loss, device: torch.device) -> None:
-        self.loss, self.ignored = loss, ignored_by(loss)
+        self.loss, self.ignored, self.is_binary = loss, ignored_by(loss), is_binary(loss)
         self.sum = torch.zeros((), device=device, dtype=torch.float64)
         self.correct, self.counted = (torch.zeros((), device=device, dtype=torch.int64) for _ in range(2))
         self.is_classification = False
@@ -58,18 +62,23 @@ class Totals:
     def add(self, output: Any, y: Any, num_samples: int) -> None:
         """Count a batch."""
         value, axis = self.loss(output, y).double(), class_axis(output, y)
-        self.is_classification = axis is not None
-        if axis is None:
+        if axis is not None and output.shape[axis] == 1:
+            axis = None  # one output is no choice between classes
+        self.is_classification = self.is_binary or axis is not None
+        if self.is_binary:
+            correct, counted = binary_hits(output, y)
+        elif axis is not None:
+            correct, counted = hits(output, y, axis, self.ignored)
+        else:
             self.sum += value * num_samples
             self.counted += num_samples
             return
-        correct, counted = hits(output, y, axis, self.ignored)
         self.sum += torch.where(counted > 0, value * counted, 0.0)
         self.correct += correct
         self.counted += counted
 
     def means(self) -> dict[str, float]:
-        """Loss, and accuracy where targets are classes."""
+        """Loss, and accuracy where targets are classes or yes-or-no labels."""
         counted = max(1, int(self.counted))
         result = {"loss": float(self.sum) / counted}
         return {**result, "accuracy": int(self.correct) / counted} if self.is_classification else result
@@ -78,37 +87,87 @@ class Totals:
 def evaluate(
     module: nn.Module,
     samples: Any,
-    loss: Loss,
+    loss: Loss | None = None,
     *,
     metrics: Mapping[str, Metric] | None = None,
     batch_size: int = AS_USUAL.eval_batch_size,
 ) -> dict[str, float]:
-    """Mean loss, accuracy where the targets are classes, and the given metrics, in batches that fit in memory.
+    """Mean loss, accuracy where the targets are classes or labels, and the metrics, in batches that fit in memory.
 
-    `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`.
+    `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`; `loss` is by default that of `simulate`.
     """
     first = next(module.parameters())
     samples = as_samples(samples, first.device, first.dtype)
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
-    totals = Totals(loss, first.device)
+    totals: Totals | None = None
     outputs, targets = [], []
     with torch.no_grad():
         for start in range(0, len(samples), batch_size):
             indices = np.arange(start, min(start + batch_size, len(samples)))
             x, y = samples.batch(indices)
             output = call(module, x)
+            if totals is None:
+                totals = Totals(loss or _default_loss(output, y, samples), first.device)
             totals.add(output, y, len(indices))
             if metrics:
-                outputs.append(output.cpu())
-                targets.append(y.cpu())
+                outputs.append(_on_host(output))
+                targets.append(_on_host(y))
     module.train(was_training)
     for one, mode in modes:  # parts of it may be in another mode than the whole
         one.training = mode
+    assert totals is not None, "there are always samples"
     result = totals.means()
     for name, metric in (metrics or {}).items():
-        result[name] = float(metric(torch.cat(outputs), torch.cat(targets)))
+        result[name] = _measured_by(name, metric, outputs, targets)
     return result
+
+
+def _default_loss(output: Any, y: Any, samples: Samples) -> Loss:
+    chosen = default_loss(output, y, samples)
+    if isinstance(y, Tensor) and y.is_floating_point() and chosen is not own_loss:
+        check_same_shape(output, y, "targets")
+    return chosen
+
+
+def check_metrics(metrics: Any) -> dict[str, Metric]:
+    """The metrics by their names, or one sentence."""
+    if not isinstance(metrics, Mapping) or not all(callable(one) for one in metrics.values()):
+        raise ValueError(f"metrics must be a dict of functions by name, as in {{'f1': f1}}, got {metrics!r}")
+    for name in metrics:
+        if name in BUILT_IN:
+            raise ValueError(f"the metric {name!r} would replace the built-in one: give it another name")
+    return dict(metrics)
+
+
+def _on_host(value: Any) -> Any:
+    return tree_map(lambda one: one.cpu() if isinstance(one, Tensor) else one, value)
+
+
+def _measured_by(name: str, metric: Metric, outputs: list[Any], targets: list[Any]) -> float:
+    """A metric of all outputs and targets; what it raises carries its name and what it was given."""
+    all_outputs, all_targets = (_joined(name, what, one) for what, one in (("outputs", outputs), ("targets", targets)))
+    try:
+        return float(metric(all_outputs, all_targets))
+    except Exception as error:
+        raise ValueError(
+            f"the metric {name!r} failed: {type(error).__name__}: {error}; it is given all outputs as they are "
+            f"({shape_of(all_outputs)}) and all targets ({shape_of(all_targets)}), and must return one number"
+        ) from error
+
+
+def _joined(name: str, what: str, batches: list[Any]) -> Any:
+    """Batches as one: tensors, or dicts and tuples of them."""
+    leaves, structures = zip(*(tree_flatten(one) for one in batches), strict=True)
+    parts = list(zip(*leaves, strict=True))
+    for part in parts:
+        if not all(isinstance(one, Tensor) for one in part):
+            raise ValueError(
+                f"the metric {name!r} needs {what} that are tensors, or dicts and tuples of tensors, got "
+                f"{type(part[0]).__name__}: return such from the model, or leave the metric out"
+            )
+    whole = [torch.stack(part) if part[0].ndim == 0 else torch.cat(part) for part in parts]
+    return tree_unflatten(whole, structures[0])
 
 
 def predictions(

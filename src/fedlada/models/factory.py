@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
+from fedlada.methods.imported import check_written, imported
 from fedlada.methods.validation import one_of
 from fedlada.models import MODELS
 
@@ -26,11 +23,10 @@ def is_built_in(name: str) -> bool:
 
 def check_model_name(name: str) -> None:
     """Refuse what is neither the name of a model nor written as `package.module:factory`; import nothing."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         one_of("model", name, tuple(MODELS))
-    elif not module or not attribute or module.startswith("."):
-        raise ValueError(f"the model {name!r} cannot be imported: write package.module:factory")
+    else:
+        check_written("model", name)
 
 
 def trusted_factory(
@@ -55,31 +51,4 @@ def model_factory(name: str) -> Callable[..., nn.Module]:
     module, _, attribute = name.partition(":")
     if is_built_in(name):
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
-    try:
-        with _working_directory():
-            factory = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the user's module runs here, and can fail in any way
-        what = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"the model {name!r} cannot be imported: {' '.join(what.split())}") from None
-    if not callable(factory):
-        raise ValueError(f"the model {name!r} is not a function")
-
-    @wraps(factory, updated=())
-    def make(*arguments: Any, **named: Any) -> nn.Module:
-        with _working_directory():
-            return factory(*arguments, **named)  # type: ignore[no-any-return]
-
-    return make
-
-
-@contextmanager
-def _working_directory() -> Iterator[None]:
-    """Find modules that lie beside the user, as `python -m` does; the path is afterwards as it was."""
-    is_there = "" in sys.path
-    if not is_there:
-        sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        if not is_there and "" in sys.path:
-            sys.path.remove("")
+    return imported("model", name)

@@ -77,7 +77,19 @@ def refuse_running_statistics(model: nn.Module) -> None:
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None:
             raise ValueError(
                 f"the module {name!r} ({type(module).__name__}) keeps running statistics, which do not federate: "
-                "convert the model with fedlada.models.group_norm(model)"
+                "convert the model with fedlada.models.group_norm(model), or keep pretrained statistics as they are by "
+                "freezing that part: part.requires_grad_(False) and part.eval()"
+            )
+
+
+def refuse_torchscript(model: nn.Module) -> None:
+    """Parameters of TorchScript cannot be moved into the vector: training would change nothing."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) and any(one.requires_grad for one in module.parameters()):
+            where = f"the module {name!r}" if name else "the model"
+            raise ValueError(
+                f"{where} is TorchScript, whose parameters cannot be trained here: give the nn.Module that it was made "
+                "from, or freeze that before it is scripted, to keep it as it is"
             )
 
 
@@ -88,6 +100,7 @@ class FlatModel:
     """
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
+        refuse_torchscript(model)
         self.module = private_copy(model, device, dtype)
         self._frozen_in_eval = {name for name, one in self.module.named_modules() if not one.training}
         self.train()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -127,6 +127,15 @@ class Checkpoints:
         tensors = {"params": params.detach().cpu().contiguous()}
         about = {"round": str(round), "metric": metric, "value": repr(value)}
         write_atomic(self.folder / "best.safetensors", lambda path: save_file(tensors, path, metadata=about))
+
+    def best_metric(self) -> str | None:
+        """The metric by which the best parameters were kept; None where there are none."""
+        path = self.folder / "best.safetensors"
+        try:
+            with safe_open(path, "pt") as file:
+                return str(file.metadata()["metric"])
+        except (OSError, SafetensorError, KeyError, TypeError):
+            return None
 
     def _write(self, name: str, state: Server | Kept) -> tuple[str, str]:
         tensors = {label: tensor.detach().cpu().contiguous() for label, tensor in named_tensors(state)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import nn
 from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
+from fedlada.federation.randomness import Ints
 from fedlada.models.flat import untrained_digest
 from fedlada.runs.files import read_object
 from fedlada.runs.parts import describe_method, describe_value, words_of
@@ -23,6 +24,7 @@ FREE_TO_CHANGE = {
     "fedlada",
     "format",
     "target",
+    "best",
     "stop_at_target",
     "device",
     "data_dir",
@@ -119,13 +121,12 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     plan, engine = simulation.plan, simulation.engine
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
     untrained = untrained_digest(engine.model(simulation.server.params))
-    clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
         **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),
         "data": engine.data_digest(),
-        "clients": clients.hexdigest(),
+        "clients": clients_digest(plan.clients),
         "seed": plan.seed,
         "cohorts": words_of(plan.cohorts),
         "work": repr(plan.work),
@@ -139,6 +140,11 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         # Frozen parameters and buffers, where there are any: no checkpoint holds them.
         **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
     }
+
+
+def clients_digest(clients: Sequence[Ints]) -> str:
+    """The sample numbers of all clients as one word."""
+    return hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in clients)).hexdigest()
 
 
 def _describe_loss(loss: Any) -> str:

@@ -32,6 +32,7 @@ from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.training.history import History, Row
 from fedlada.training.simulation import Observer, Simulation
+from fedlada.training.target import is_better, judged_by
 
 DISCARDED = "checkpoints-discarded"
 """In the folder of a run that is done and has given up its checkpoints: its metrics are a result, to be kept."""
@@ -67,8 +68,8 @@ class RunFolder(Observer):
         self.upgrade = upgrade
         self.warn = warn
         self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
-        self._best_accuracy = -math.inf
-        self._new_best: tuple[Tensor, Row] | None = None
+        self._best: float | None = None
+        self._new_best: tuple[Tensor, Row, str] | None = None
         self._lock = FileLock(self.path / ".lock")
 
     @property
@@ -92,10 +93,11 @@ class RunFolder(Observer):
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         self._append(simulation)
-        accuracy = row.get("test_accuracy")
-        if accuracy is not None and accuracy > self._best_accuracy:
-            self._best_accuracy = accuracy
-            self._new_best = (simulation.server.params, row)
+        metric = simulation.best or judged_by(row)
+        value = row.get(metric)
+        if value is not None and (self._best is None or is_better(metric, value, self._best)):
+            self._best = value
+            self._new_best = (simulation.server.params, row, metric)
         is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
         if is_late or simulation.round % self.checkpoint_every == 0:
             self.save(simulation)
@@ -115,8 +117,8 @@ class RunFolder(Observer):
         self._append(simulation)
         make_durable(self.metrics_path)
         if self._new_best is not None:
-            params, row = self._new_best
-            self.checkpoints.save_best(params, row["round"], "test_accuracy", row["test_accuracy"])
+            params, row, metric = self._new_best
+            self.checkpoints.save_best(params, row["round"], metric, row[metric])
             self._new_best = None
         self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept))
         self._saved, self._saved_at = simulation.round, time.monotonic()
@@ -157,8 +159,9 @@ class RunFolder(Observer):
         elif self.metrics_path.exists():
             raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
         refuse_other_data(self.path, simulation)
-        read_rows(self.metrics_path)  # damaged ones are refused before anything is written
-        write_json(path, {**config, RAN_BY: {"engine": simulation.engine.kind, "reason": simulation.engine.why}})
+        rows = read_rows(self.metrics_path)  # damaged ones are refused before anything is written
+        self._refuse_another_best(simulation, rows)
+        write_json(path, {**config, RAN_BY: ran_by(simulation)})
 
     def _resume(self, simulation: Simulation) -> None:
         rows = read_rows(self.metrics_path)
@@ -193,8 +196,20 @@ class RunFolder(Observer):
             (self.path / DISCARDED).unlink(missing_ok=True)
         self._num_lines = simulation.round
         # A best round after the checkpoint will be met again too, so only the value before it counts here.
-        self._best_accuracy = simulation.history.best() or -math.inf
+        self._best = self._best_so_far(simulation)
         self._new_best = None
+
+    def _best_so_far(self, simulation: Simulation) -> float | None:
+        """The value of the best parameters that are stored."""
+        if self.checkpoints.best_metric() is None or not simulation.history:
+            return None
+        return simulation.history.best(simulation.best)
+
+    def _refuse_another_best(self, simulation: Simulation, rows: list[Row]) -> None:
+        """The best parameters so far were kept by one metric: by another they would not be the best."""
+        kept_by, metric = self.checkpoints.best_metric(), simulation.best or History(rows).judged_by
+        if kept_by is not None and rows and kept_by != metric:
+            raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: leave best as it was")
 
     def _put_metrics_aside(self) -> str:
         """Keep the file as it is, under a name that is free: lines behind a damaged one may be whole."""
@@ -204,6 +219,12 @@ class RunFolder(Observer):
         old = next(self.path / name for name in names if not (self.path / name).exists())
         shutil.copy2(self.metrics_path, old)
         return f"; the metrics as they were are in {old}"
+
+
+def ran_by(simulation: Simulation) -> dict[str, str]:
+    """The engine that ran a run, why that one, and the loss that it computed."""
+    engine = simulation.engine
+    return {"engine": engine.kind, "reason": engine.why, "loss": engine.loss_name}
 
 
 def discard_states(folder: Path) -> None:

@@ -13,6 +13,9 @@ from torch import Tensor
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import map_inside
 
+PARTS = "parts"
+"""In the configuration of a run with a method of one's own: what that is made of."""
+
 
 def describe_part(part: object) -> str:
     """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
@@ -27,9 +30,16 @@ def describe_part(part: object) -> str:
 
 
 def describe_method(method: FederatedMethod) -> dict[str, Any]:
-    """A method by its name and its parts."""
+    """A method by its name and its parts; a subclass also by what it is, because it may override any call."""
+    kind = type(method)
+    own = {one.name for one in fields(method)} - {one.name for one in fields(FederatedMethod)}
+    subclass = {
+        "type": f"{kind.__module__}.{kind.__qualname__}",
+        **({"fields": {name: describe_value(getattr(method, name)) for name in sorted(own)}} if own else {}),
+    }
     return {
         "method": method.name,
+        **({} if kind is FederatedMethod else subclass),
         "local": [describe_part(part) for part in method.local],
         "server": describe_part(method.server),
         "combiner": describe_part(method.combiner),

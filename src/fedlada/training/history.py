@@ -10,6 +10,7 @@ from torch import nn
 
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Server
+from fedlada.training.target import is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
     import pandas
@@ -40,11 +41,19 @@ class History(Sequence[Row]):
     def __getitem__(self, key: slice) -> History: ...
     def __getitem__(self, key: int | slice | str) -> Row | History | list[Any]:
         if isinstance(key, str):
-            if self.rows and not any(key in row for row in self.rows):
-                known = ", ".join(sorted({name for row in self.rows for name in row}))
-                raise KeyError(f"the history has no column {key!r}; it has {known}")
+            self._check(key)
             return [row.get(key) for row in self.rows]
         return History(self.rows[key]) if isinstance(key, slice) else self.rows[key]
+
+    def _check(self, column: str) -> None:
+        if self.rows and not any(column in row for row in self.rows):
+            known = ", ".join(sorted({name for row in self.rows for name in row}))
+            raise KeyError(f"the history has no column {column!r}; it has {known}")
+
+    @property
+    def judged_by(self) -> str:
+        """The metric that a run is judged by: test accuracy where it was measured, else test loss."""
+        return judged_by({name for row in self.rows for name, value in row.items() if value is not None})
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:
         """The rounds in which a metric was measured, and its values."""
@@ -52,18 +61,21 @@ class History(Sequence[Row]):
         return [round for round, _ in pairs], [value for _, value in pairs]
 
     def rounds_to(self, target: float, metric: str = "test_accuracy") -> int | None:
-        """The round of the first evaluation at or above the target; None if there was none."""
-        rounds, values = self.measured(metric)
-        return next((round for round, value in zip(rounds, values, strict=True) if value >= target), None)
+        """The round of the first evaluation at or above the target, of losses at or below; None if there was none."""
+        pairs = zip(*self.measured(metric), strict=True)
+        return next((round for round, value in pairs if is_reached(metric, value, target)), None)
 
     def bytes_to(self, target: float, metric: str = "test_accuracy") -> int | None:
-        """All that had travelled, up and down, by the first evaluation at or above the target."""
+        """All that had travelled, up and down, by the first evaluation that reached the target."""
         arrived = self.rounds_to(target, metric)
         return None if arrived is None else sum(row["bytes_up"] + row["bytes_down"] for row in self.rows[:arrived])
 
-    def best(self, metric: str = "test_accuracy") -> float | None:
-        """The highest value of a metric."""
-        return max(self.measured(metric)[1], default=None)
+    def best(self, metric: str | None = None) -> float | None:
+        """The highest value of a metric, of losses the lowest; by default of what the run is judged by."""
+        if metric is not None:
+            self._check(metric)
+        name = metric or self.judged_by
+        return (min if lower_is_better(name) else max)(self.measured(name)[1], default=None)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a frame indexed by round."""
@@ -90,9 +102,13 @@ class Result:
     """What ran the clients: "sequential" or "stacked"."""
     engine_reason: str = ""
     """How, and where it is not what was asked for, why."""
+    loss: str = ""
+    """The name of the loss: the one that was given, or the one that was chosen by the targets."""
 
     def plot(self, metric: str | None = None) -> Figure:
         """A picture of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
         from fedlada.plots.draw import plot_histories
 
+        if metric is not None:
+            self.history[metric]  # a name that is not there is one sentence
         return plot_histories({self.method.name: [self.history]}, metric=metric)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from fedlada.engines.default_loss import WORDS
+from fedlada.engines.engine import Engine
 from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
+from fedlada.training.target import ACCURACY, Target
 
 Callback = Observer | Callable[[Simulation, Row], None]
 
@@ -27,23 +30,42 @@ def as_observer(callback: Callback) -> Observer:
 
 
 class StopAt(Observer):
-    """Ends a run when a metric is at or above a target, or after so many seconds."""
+    """Ends a run when one of the targets is reached, or after so many seconds."""
 
-    def __init__(self, accuracy: float | None, seconds: float | None) -> None:
-        self.accuracy = accuracy
+    def __init__(self, targets: Sequence[Target], seconds: float | None) -> None:
+        self.targets = targets
         self.seconds = seconds
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self.start = time.monotonic()
-        if self.accuracy is not None and (done := simulation.history.rounds_to(self.accuracy)) is not None:
-            simulation.stop(f"reached an accuracy of {self.accuracy:g} in round {done}")
+        for target in self.targets:
+            if (done := simulation.history.rounds_to(target.value, target.metric)) is not None:
+                simulation.stop(_reached(target.metric, f"{target.value:g}", done))
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        accuracy = row.get("test_accuracy")
-        if self.accuracy is not None and accuracy is not None and accuracy >= self.accuracy:
-            simulation.stop(f"reached an accuracy of {accuracy:.4f} in round {row['round']}")
+        for target in self.targets:
+            value = row.get(target.metric)
+            if value is not None and target.is_reached_by(value):
+                simulation.stop(_reached(target.metric, f"{value:.4f}", row["round"]))
         if self.seconds is not None and time.monotonic() - self.start >= self.seconds:
             simulation.stop(f"the time limit of {self.seconds:g} s was reached in round {row['round']}")
+
+
+def _reached(metric: str, value: str, round: int) -> str:
+    what = "an accuracy" if metric == ACCURACY else f"a {metric.replace('_', ' ')}"
+    return f"reached {what} of {value} in round {round}"
+
+
+class SaysLoss(Observer):
+    """Says once which loss was chosen by the targets."""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        print(f"fedlada: the loss is {loss_in_words(simulation.engine)}; loss= takes another", file=sys.stderr)
+
+
+def loss_in_words(engine: Engine) -> str:
+    """A default loss with the reason for it, any other by its name."""
+    return WORDS.get(engine.loss, engine.loss_name)
 
 
 def describe(row: Row) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -20,7 +20,10 @@ from fedlada.messages.spec import Messages, short, vectors
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing import check_transform
+from fedlada.methods.validation import probability
+from fedlada.training.simulation import Simulation
 from fedlada.training.suggested import suggested
+from fedlada.training.target import ACCURACY, Target
 
 Model = nn.Module | Callable[[], nn.Module]
 
@@ -98,6 +101,30 @@ def resolve_work(batch_size: int, local_epochs: int | None, local_steps: int | N
     if local_epochs is not None and local_steps is not None:
         raise ValueError("give local_epochs or local_steps, not both")
     return LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps)
+
+
+def resolve_targets(stop_at: Mapping[str, float] | None, accuracy: float | None) -> list[Target]:
+    """The targets that end a run, by the metrics' names."""
+    if stop_at is not None and not isinstance(stop_at, Mapping):
+        raise ValueError(f"stop_at must be a dict such as {{'test_loss': 0.1}}, got {stop_at!r}")
+    if accuracy is not None:
+        probability("stop_at_accuracy", accuracy)
+    given = {**(stop_at or {}), **({} if accuracy is None else {ACCURACY: accuracy})}
+    return [Target(metric, value) for metric, value in given.items()]
+
+
+def check_targets(targets: Sequence[Target], simulation: Simulation) -> None:
+    """Refuse a target that no round can reach, because nobody measures it."""
+    for target in targets:
+        try:
+            simulation.check_measured(target.metric)
+        except ValueError as error:
+            if target.metric == ACCURACY and simulation.test is not None:
+                raise ValueError(
+                    f"there is no accuracy to stop at with the loss {simulation.engine.loss_name}: take "
+                    "stop_at={'test_loss': ...} or another metric"
+                ) from error
+            raise
 
 
 def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -12,17 +13,22 @@ import torch
 
 from fedlada.data.samples import Samples
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric, check_metrics
 from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
 from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
-from fedlada.federation.randomness import torch_seed
+from fedlada.federation.randomness import bits, permutation, torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
+from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.server_trial import check_server
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.validation import count
 from fedlada.training.history import History, Result, Row
+
+TRIED = 16
+"""Samples on which metrics are tried before the first round."""
 
 
 class Observer:
@@ -62,13 +68,16 @@ class Simulation:
         evaluation: EvaluationOptions = AS_USUAL,
         messages: Messages | str = "float32",
         threads: int = 1,
+        best: str | None = None,
     ) -> None:
         self.threads = check_threads(threads)
         self.engine = engine
         self.plan = plan
         self.exchange = Exchange(messages, engine.method, plan.seed)
         self.test, self.validation = test, validation
-        self.metrics = dict(metrics or {})
+        self.metrics = check_metrics(metrics or {})
+        self.best = best
+        """The metric by which the best model is kept; None: what the run is judged by."""
         self.train = train
         self.evaluation = evaluation
         self.client_samples: Samples | None = None
@@ -76,6 +85,7 @@ class Simulation:
         if train is not None and evaluation.eval_train_every is not None and isinstance(plan, Plan):
             self.client_samples = train.chosen(np.concatenate(plan.clients))
         self.round = 0
+        check_server(engine.method, engine.initial_params())
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
         self.history = History()
@@ -84,6 +94,46 @@ class Simulation:
         for what, samples in (("test", test), ("validation", validation)):
             if samples is not None:
                 engine.check_test(samples, what)
+        if self.metrics:
+            self.measured_names()
+        if best is not None:
+            self.check_measured(best)
+
+    def measured_names(self) -> list[str]:
+        """The names of what is evaluated, by trying it on a few samples: what fails is said before the first round."""
+        names = ["train_loss"]
+        others = self.engine.method.server.other_models(self.server.params, self.server.optimizer)
+        for what, samples in (
+            ("test", self.test),
+            ("validation", self.validation),
+            ("full_train", self.client_samples),
+        ):
+            if samples is None:
+                continue
+            metrics = {} if what == "full_train" else self.metrics
+            endings = ["", *(f"_of_{one}" for one in others if what != "full_train")]
+            names += [f"{what}_{name}{ending}" for ending in endings for name in self._tried(samples, metrics)]
+        return names
+
+    def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
+        """What is measured on such samples."""
+        few = samples.chosen(permutation(bits(0, "metrics"), len(samples))[:TRIED])
+        given = {**metrics, "": lambda *_: 0.0}  # at least one: a graph is not captured for this
+        with randomness_restored():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    measured = self.engine.evaluate(self.server.params, few, given, self.evaluation)
+            except ValueError:  # a metric may need more samples, such as all classes
+                measured = self.engine.evaluate(self.server.params, samples, given, self.evaluation)
+        return [name for name in measured if name]
+
+    def check_measured(self, metric: str) -> None:
+        """Refuse the name of a metric that no round will have."""
+        known = self.measured_names()
+        if metric not in known:
+            data = "" if self.test is not None or self.validation is not None else "; give test="
+            raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
 
     def stop(self, why: str) -> None:
         """End the run after the current round."""
@@ -211,7 +261,8 @@ class Simulation:
         """The model, the history and the server as they are now."""
         engine = self.engine
         model = engine.model(self.server.params)
-        return Result(model, self.history, engine.method, self.server, self.stopped, engine.kind, engine.why)
+        about = (self.stopped, engine.kind, engine.why, engine.loss_name)
+        return Result(model, self.history, engine.method, self.server, *about)
 
     @contextmanager
     def _seeded(self, purpose: str, round: int) -> Iterator[None]:

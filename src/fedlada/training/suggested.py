@@ -16,6 +16,7 @@ from typing import Any
 
 from fedlada.data.sources import DATASETS
 from fedlada.methods.local import AMSGrad
+from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.validation import one_of
 
@@ -106,7 +107,12 @@ def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
 @cache
 def is_adaptive(method: str) -> bool:
     """Whether its clients run AMSGrad: by its parts, not by its name, so that a new method needs no entry here."""
-    return any(isinstance(part, AMSGrad) for part in RECIPES[method]().local)
+    return runs_amsgrad(RECIPES[method]())
+
+
+def runs_amsgrad(method: FederatedMethod) -> bool:
+    """Whether its clients run AMSGrad."""
+    return any(isinstance(part, AMSGrad) for part in method.local)
 
 
 def printed_hyper(dataset: str, method: str) -> dict[str, Any]:

@@ -25,14 +25,17 @@ from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
 from fedlada.messages.spec import Messages, in_full
+from fedlada.methods.factory import check_method_name, hyper_parameters, is_own, method_factory
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.recipes import RECIPES, hyper_parameters
-from fedlada.methods.validation import count, field_types, nearest, one_of, option, probability
+from fedlada.methods.recipes import RECIPES
+from fedlada.methods.validation import count, field_types, nearest, one_of, option
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object
+from fedlada.runs.parts import PARTS, describe_method
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
+from fedlada.training.target import Target
 from fedlada.training.trackers import TensorBoard
 from fedlada.workbench.presets import PLAIN, preset
 
@@ -45,11 +48,18 @@ CONFIG_FORMAT = 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+def check_hyper(method: str, hyper: Mapping[str, Any]) -> None:
+    """Refuse a hyper-parameter that the method has not; one of one's own is imported."""
+    known = hyper_parameters(method)
+    if unknown := sorted(set(hyper) - set(known)):
+        raise ValueError(f"{method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment(EvaluationOptions):
     """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
 
-    method: str = option("fedlada", "the method", tuple(RECIPES))
+    method: str = option("fedlada", "the method, or package.module:factory for your own", tuple(RECIPES))
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyper-parameters; those left out are the preset's or the recipe's."""
     dataset: str = option("digits", "the data set", tuple(DATASETS))
@@ -85,7 +95,9 @@ class Experiment(EvaluationOptions):
     dropout: float = option(0.0, "probability that a client's answer is lost")
     stragglers: float = option(0.0, "probability that a client does only part of its work")
     rounds: int = option(100, "T: rounds to run")
-    target: float | None = option(None, "accuracy to reach, for the summary")
+    target: float | str | None = option(
+        None, "accuracy to reach, or METRIC:VALUE such as test_loss:0.1, for the summary"
+    )
     stop_at_target: bool = option(False, "end the run when the target is reached")
     seed: int = option(0, "fixes everything that is random")
     device: str = option("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
@@ -100,6 +112,9 @@ class Experiment(EvaluationOptions):
         "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
     )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
+    best: str | None = option(
+        None, "metric of the best model that is kept, such as test_loss; by default accuracy where there is one"
+    )
     checkpoint_every: int = option(10, "rounds between checkpoints")
     checkpoint_minutes: float | None = option(None, "also save when so many minutes have passed")
     keep: int = option(2, "how many checkpoints to keep")
@@ -108,11 +123,11 @@ class Experiment(EvaluationOptions):
     def __post_init__(self) -> None:
         field_types(self)
         for one in fields(self):
-            if one.metadata.get("choices") and getattr(self, one.name) is not None:
+            if one.name != "method" and one.metadata.get("choices") and getattr(self, one.name) is not None:
                 one_of(one.name, getattr(self, one.name), one.metadata["choices"])
-        known = hyper_parameters(self.method)
-        if unknown := sorted(set(self.hyper) - set(known)):
-            raise ValueError(f"{self.method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
+        check_method_name(self.method)
+        if not is_own(self.method):  # a configuration imports nothing
+            check_hyper(self.method, self.hyper)
         count("rounds", self.rounds)
         count("warmup", self.warmup, least=0)
         check_threads(self.threads)
@@ -129,12 +144,13 @@ class Experiment(EvaluationOptions):
         if full.partition == "natural" and self.num_clients is not None:
             raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
         if self.target is not None:
-            probability("target", self.target)
+            Target.parse(self.target)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
         if full.partition in ("pathological", "pachinko", "natural") and self.size_spread != 0:
             raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
-        full.build_messages()
+        if not is_own(self.method):
+            full.build_messages()
         full.build_schedule()
         if full.partition != "natural":
             full.build_partition(None)
@@ -154,7 +170,8 @@ class Experiment(EvaluationOptions):
             suited["num_clients"] = PLAIN["num_clients"]
         if (num_clients := self.num_clients or suited["num_clients"]) is not None:
             suited["cohort_size"] = min(suited["cohort_size"], num_clients)
-        hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
+        defaults = {} if is_own(self.method) else hyper_parameters(self.method)
+        hyper = {**defaults, **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
         full = copy.copy(self)  # not `replace`: what is filled in need not be checked again
@@ -166,7 +183,7 @@ class Experiment(EvaluationOptions):
     @cached_property
     def _method(self) -> FederatedMethod:
         combiner = None if self.combiner == "mean" else self.combiner
-        return RECIPES[self.method](**self.hyper).with_combiner(combiner)
+        return method_factory(self.method)(**self.hyper).with_combiner(combiner)
 
     @cached_property
     def _messages(self) -> Messages:
@@ -183,7 +200,10 @@ class Experiment(EvaluationOptions):
     def build_schedule(self) -> Schedule:
         """The clients' learning rate in each round."""
         full = self.resolved()
-        assert full.lr is not None
+        if full.lr is None:
+            raise ValueError(
+                f"lr must be given with {self.method}, a method of one's own: a rate comes with a name alone"
+            )
         assert full.lr_decay is not None
         plain = as_schedule(full.lr, full.lr_decay)
         rising = WarmUp(plain, self.warmup) if self.warmup != 0 else plain
@@ -274,7 +294,8 @@ class Experiment(EvaluationOptions):
             weights=full.weights,
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             **{one.name: getattr(full, one.name) for one in fields(EvaluationOptions)},
-            stop_at_accuracy=full.target if full.stop_at_target else None,
+            best=full.best,
+            stop_at=full.build_stop(),
             callbacks=[*callbacks, *trackers],
             out=None if out is None else self.folder(out),
             engine=full.engine,
@@ -287,18 +308,32 @@ class Experiment(EvaluationOptions):
             dtype=DTYPES[full.dtype],
         )
 
+    def build_stop(self) -> dict[str, float] | None:
+        """The metric and the value at which the run ends."""
+        if self.target is None or not self.stop_at_target:
+            return None
+        target = Target.parse(self.target)
+        return {target.metric: target.value}
+
     def folder(self, path: str | Path) -> RunFolder:
         """The folder of this run."""
         from fedlada.runs.folder import RunFolder
 
         return RunFolder(
             path,
-            self.to_json(),
+            {**self.to_json(), **self._parts()},
             checkpoint_every=self.checkpoint_every,
             checkpoint_minutes=self.checkpoint_minutes,
             keep=self.keep,
-            upgrade=lambda stored: json.loads(json.dumps(Experiment.from_json(stored).to_json())),
+            upgrade=lambda stored: {
+                **json.loads(json.dumps(Experiment.from_json(stored).to_json())),
+                **{name: value for name, value in stored.items() if name == PARTS},
+            },
         )
+
+    def _parts(self) -> dict[str, Any]:
+        """What a method of one's own is made of: its name does not say it, and its code may change."""
+        return {PARTS: describe_method(self.build_method())} if is_own(self.method) else {}
 
     def to_json(self) -> dict[str, Any]:
         """Everything needed to run it again, as plain values."""
@@ -309,7 +344,7 @@ class Experiment(EvaluationOptions):
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
-        stored = {name: value for name, value in values.items() if name != RAN_BY}
+        stored = {name: value for name, value in values.items() if name not in (RAN_BY, PARTS)}
         version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
         if not isinstance(written, int) or written > CONFIG_FORMAT:
             raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")
@@ -317,7 +352,8 @@ class Experiment(EvaluationOptions):
         if unknown := sorted(set(stored) - set(known)):
             raise ValueError(f"the configuration has an unknown field {unknown[0]!r}{nearest(unknown[0], known)}")
         experiment = cls(**{**stored, **changes})
-        unnamed = [name for name in hyper_parameters(experiment.method) if name not in experiment.hyper]
+        known_hyper = () if is_own(experiment.method) else hyper_parameters(experiment.method)
+        unnamed = [name for name in known_hyper if name not in experiment.hyper]
         if "format" in values and unnamed:  # of a stored run, what suits the data set now decides nothing
             raise ValueError(f"the configuration does not name {unnamed[0]}: add its value to hyper, or begin again")
         return experiment

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import model_with
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
@@ -42,11 +43,11 @@ class StoredRun:
         return stored_experiment(self.path, self.config, trust=self.trust)
 
     def best_model(self) -> nn.Module:
-        """The model of the round with the highest test accuracy."""
+        """The model of the round with the highest test accuracy, or the lowest test loss."""
         return self.best()[0]
 
     def best(self) -> tuple[nn.Module, int]:
-        """The model of the round with the highest test accuracy, and that round."""
+        """The best model by the metric that the run kept it by, and its round."""
         path = self.path / "checkpoints" / "best.safetensors"
         if not path.exists():
             raise ValueError(f"{self.path} has no best model: the run was never evaluated on test data")
@@ -66,7 +67,7 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
     folder = Path(path)
     config = read_config(folder)
     if model is None or isinstance(model, str):
-        experiment = stored_experiment(folder, config, model=model, trust=trust)
+        experiment = stored_experiment(folder, config, model=model, trust=trust, trains=False)
         model = experiment.build_model(replace(experiment, augment="none").load_data())
     # As the run made it: what is frozen is in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)
@@ -76,12 +77,23 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
 
 
 def stored_experiment(
-    folder: Path, config: dict[str, Any], *, model: str | None = None, trust: bool = False
+    folder: Path,
+    config: dict[str, Any],
+    *,
+    model: str | None = None,
+    method: str | None = None,
+    trust: bool = False,
+    trains: bool = True,
 ) -> Experiment:
-    """The experiment of a run's configuration, if its model is built in, `model` names it too, or it is trusted."""
+    """The experiment of a run's configuration, if its model is built in, `model` names it too, or it is trusted.
+
+    So must be its method, unless nothing is trained.
+    """
     if not is_experiment(config):
         raise ValueError(f"{folder} was {how_made(config)}: give load_run the model that it trained")
     experiment = Experiment.read(folder / "config.json")
+    if trains:
+        refuse_untrusted(experiment.method, folder, named=method, trust=trust)
     trusted_factory(experiment.resolved().model or "", folder, named=model, trust=trust)
     return experiment
 

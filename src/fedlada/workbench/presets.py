@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedlada.methods.factory import is_own
 from fedlada.training.suggested import suited
 
 PLAIN: dict[str, Any] = {
@@ -46,4 +47,5 @@ ADVICE: dict[str, str] = {
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
     """Every flag that depends on the data set or the method, and `hyper`."""
-    return {**SETTINGS[dataset], **suited(method, dataset)}
+    # What one's own needs is known where it is imported, never here.
+    return {**SETTINGS[dataset], **({"hyper": {}, "lr_decay": 1.0} if is_own(method) else suited(method, dataset))}

@@ -14,7 +14,9 @@ import torch
 from fedlada.data.images import Images
 from fedlada.data.sources import CONTENT_BY_NAME, Source
 from fedlada.engines.stacked.engine import WORTH_COMPILING
+from fedlada.methods.factory import is_own
 from fedlada.runs.config import FREE_TO_CHANGE
+from fedlada.runs.parts import PARTS, describe_method
 from fedlada.training.resolve import resolve_device, resolve_work
 from fedlada.workbench.experiment import Experiment
 
@@ -57,6 +59,8 @@ def _digest(config: str) -> str:
     }
     facts = data_facts(experiment)
     settings |= {"device": device_kind(experiment.device), "data": facts.digest, "measures": MEASURES}
+    if is_own(experiment.method):  # its name does not say what it is made of
+        settings[PARTS] = describe_method(experiment.build_method())
     if settings["device"] == "cuda":
         # There short runs take other kernels than long ones, and with them other last bits.
         settings["is_long"] = whole_length(experiment) * _most_steps(experiment, facts.source) >= WORTH_COMPILING

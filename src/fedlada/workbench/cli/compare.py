@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from fedlada.runs.config import read_config, refuse_another, refuse_other_than_e
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
-from fedlada.workbench.cli.flags import Words, build_experiment, experiment_flags, flags_of
+from fedlada.training.target import ACCURACY, LOSS, Target
+from fedlada.workbench.cli.flags import MethodCommand, Words, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
@@ -31,15 +33,16 @@ from fedlada.workbench.report.stored import write_command, write_tables
 from fedlada.workbench.words import as_file_name
 
 DEFAULT_TARGET = 0.9
+"""Accuracy, where the data have classes; where they have not, final and best losses are compared."""
 
 
-@click.command()
+@click.command(cls=MethodCommand)
 @click.option(
     "--methods",
-    type=Words(choices=tuple(RECIPES)),
+    type=Words(choices=tuple(RECIPES), takes_own=True),
     default="fedavg,fedcm,fedlada",
     show_default=True,
-    help="Methods, separated by commas.",
+    help="Methods, separated by commas; your own as package.module:factory.",
 )
 @click.option("--seeds", type=Words(int), default="0,1,2", show_default=True, help="Seeds, separated by commas.")
 @click.option(
@@ -64,14 +67,12 @@ def compare(
 ) -> None:
     """Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.
 
-    A hyper-parameter applies to those methods that have it.
+    A hyper-parameter applies to those methods that have it. --target takes any metric, as in test_loss:0.1.
 
     \b
     Example:
       fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9 --out runs/compared
     """
-    if flags["target"] is None and flags["config"] is None:
-        flags["target"] = DEFAULT_TARGET
     folder = out or new_folder("compare")
     rivals = _rivals(methods, messages)
     experiments = {
@@ -83,11 +84,17 @@ def compare(
     refuse_several("several runs")
     if first.validation:
         raise ValueError("a comparison is on the test set, which --validation leaves out: take `fedlada sweep`")
-    target = DEFAULT_TARGET if first.target is None else first.target
     resolve_device(first.device)
     with Chores(quiet=quiet or as_json) as bars:
         # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
-        first.build_cohorts(first.load_data(bars))
+        source = first.load_data(bars)
+        first.build_cohorts(source)
+    target = Target(ACCURACY, DEFAULT_TARGET) if source.has_classes else None
+    if first.target is not None:
+        target = Target.parse(first.target)
+    elif target is not None and flags["config"] is None:
+        flags["target"] = target.value
+        experiments = {key: replace(one, target=target.value) for key, one in experiments.items()}
     places = {(rival, seed): folder / f"{as_file_name(rival)}-seed{seed}" for rival, seed in experiments}
     for key, place in places.items():  # before anything is written: a table of other settings would be lost
         if (place / "config.json").exists():
@@ -107,7 +114,8 @@ def compare(
     }
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
     failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
-    comparison = Comparison(histories, target, baseline=baseline, seeds=seeds, failures=failed)
+    value, metric = (None, LOSS) if target is None else (target.value, target.metric)
+    comparison = Comparison(histories, value, baseline=baseline, seeds=seeds, failures=failed, metric=metric)
     asked = {"methods": methods, "seeds": seeds, "messages": messages, **flags}
     command = command_line("compare", asked.items())
     _write(folder, comparison, first, command)
@@ -151,9 +159,10 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
     write_command(folder, command)
     full = experiment.resolved()
     title = f"{full.dataset}, {full.cohort_size} of {full.num_clients or 'all'} clients a round"
+    goals = [] if comparison.target is None else [comparison.target]
     try:
         by_rounds, by_bytes = (
-            curves(comparison.histories, "test_accuracy", against=against, title=own, targets=[comparison.target])
+            curves(comparison.histories, comparison.metric, against=against, title=own, targets=goals)
             for against, own in (("rounds", title), ("megabytes", "by what all clients send and get"))
         )
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
@@ -162,18 +171,20 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
 
 
 def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
+    name = comparison.short.replace(" ", "_")
     return {
+        "metric": comparison.metric,
         "target": comparison.target,
         "folder": str(folder),
         "methods": {
             method: {
                 "rounds_to_target": comparison.rounds_to_target(method),
-                "bytes_to_target": [history.bytes_to(comparison.target) for history in seeds],
+                "bytes_to_target": comparison.bytes_to_target(method),
                 "speed_up": comparison.speed_up(method),
-                "final_accuracy": comparison.final_accuracies(method),
-                "best_accuracy": comparison.best_accuracies(method),
+                f"final_{name}": comparison.final_accuracies(method),
+                f"best_{name}": comparison.best_accuracies(method),
                 "failures": {str(seed): why for (name, seed), why in comparison.failures.items() if name == method},
             }
-            for method, seeds in comparison.histories.items()
+            for method in comparison.histories
         },
     }

@@ -17,8 +17,9 @@ from fedlada.data.sources import DATASETS, Source
 from fedlada.engines.evaluation import evaluate as measure
 from fedlada.engines.evaluation import predictions
 from fedlada.engines.threads import cpu_threads
-from fedlada.runs.config import read_config
+from fedlada.runs.config import is_experiment, read_config
 from fedlada.training.resolve import resolve_device
+from fedlada.workbench.cli.evaluate_from_python import measured_from_python, print_from_python
 from fedlada.workbench.cli.flags import NearestChoice, model_flag, trust_flag
 from fedlada.workbench.cli.output import print_table
 from fedlada.workbench.experiment import DTYPES, Experiment
@@ -31,6 +32,7 @@ from fedlada.workbench.load import load_run, stored_experiment
 @click.option("--device", default="auto", show_default=True, help="Where to compute.")
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Other data than the run was trained on.")
 @click.option("--data-dir", help="Where the data lie: those of --dataset, or the run's own if no longer there.")
+@click.option("--data", help="package.module:function that returns (train, test), for a run made from Python.")
 @model_flag
 @trust_flag
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -40,11 +42,15 @@ def evaluate(
     device: str,
     dataset: str | None,
     data_dir: str | None,
+    data: str | None,
     model: str | None,
     trust: bool,
     as_json: bool,
 ) -> None:
     """Measure a stored run's model: test set, each class, each client's own data.
+
+    A run made from Python needs --model and its data: --data, or --dataset. The function of --data may return
+    (train, test, partition), as simulate was given them.
 
     \b
     Example:
@@ -52,7 +58,14 @@ def evaluate(
       fedlada evaluate runs/first
     """
     place = resolve_device(device)
-    as_stored = stored_experiment(folder, read_config(folder), model=model, trust=trust)
+    if not is_experiment(config := read_config(folder)):
+        named: Any = {"model": model, "data": data, "dataset": dataset, "data_dir": data_dir, "best": best}
+        found = measured_from_python(folder, config, place, **named)
+        print(json.dumps(found)) if as_json else print_from_python(found)
+        return
+    if data is not None:
+        raise ValueError(f"{folder} names its data itself: leave --data out, or take --dataset")
+    as_stored = stored_experiment(folder, config, model=model, trust=trust, trains=False)
     trained, experiment = _experiments(as_stored, dataset, data_dir)
     with cpu_threads(place, trained.threads):
         report = _measured(folder, trained, experiment, place, best=best)

@@ -6,15 +6,20 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fedlada.methods.recipes import HYPER_PARAMETERS, RECIPES, hyper_parameters
+from fedlada.methods.factory import check_method_name, hyper_parameters, is_own, method_factory, refuse_untrusted
+from fedlada.methods.recipes import HYPER_PARAMETERS, RECIPES
 from fedlada.methods.validation import nearest
 from fedlada.models.factory import model_factory, trusted_factory
-from fedlada.workbench.experiment import Experiment
+from fedlada.training.suggested import ADAPTIVE, SGD_BASED, runs_amsgrad
+from fedlada.training.target import Target
+from fedlada.workbench.experiment import Experiment, check_hyper
 from fedlada.workbench.presets import SETTINGS
 
 Command = Callable[..., Any]
@@ -23,8 +28,9 @@ model_flag = click.option("--model", help="The run's model again: needed where i
 trust_flag = click.option(
     "--trust",
     is_flag=True,
-    help="Import the model that the stored configuration names, which runs its author's code.",
+    help="Import the model and the method that the stored configuration names, which runs their author's code.",
 )
+method_flag = click.option("--method", help="The run's method again: needed where it is your own.")
 
 
 class NearestChoice(click.Choice[str]):
@@ -37,6 +43,34 @@ class NearestChoice(click.Choice[str]):
         if value not in self.choices:
             self.fail(f"{value!r} is not known{nearest(str(value), list(self.choices))}", param, ctx)
         return str(value)
+
+
+class MethodName(NearestChoice):
+    """One of the methods, or the user's own as `package.module:factory`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, or one sentence."""
+        if not is_own(str(value)):
+            return super().convert(value, param, ctx)
+        try:
+            check_method_name(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class TargetValue(click.ParamType[float | str]):
+    """An accuracy, or any metric with its value."""
+
+    name = "accuracy|metric:value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        """The number, or the text as it is."""
+        try:
+            target = Target.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value if isinstance(value, str) and ":" in value else target.value
 
 
 class NumberOrNone(click.ParamType[float | str]):
@@ -59,9 +93,13 @@ class Words(click.ParamType[list[Any]]):
 
     name = "list"
 
-    def __init__(self, kind: Callable[[str], Any] = str, choices: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, kind: Callable[[str], Any] = str, choices: tuple[str, ...] = (), *, takes_own: bool = False
+    ) -> None:
         self.kind = kind
         self.choices = choices
+        self.takes_own = takes_own
+        """Whether also `package.module:factory` is taken."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
         """The values in their order."""
@@ -69,7 +107,7 @@ class Words(click.ParamType[list[Any]]):
             return value
         words = [word.strip() for word in value.split(",") if word.strip()]
         for word in words:
-            if self.choices and word not in self.choices:
+            if self.choices and word not in self.choices and not (self.takes_own and is_own(word)):
                 self.fail(f"{word!r} is not known{nearest(word, list(self.choices))}", param, ctx)
         try:
             values = [self.kind(word) for word in words]
@@ -85,7 +123,7 @@ def experiment_flags(
 ) -> Callable[[Command], Command]:
     """The flags of an experiment and of every method. A flag that is not given is None and changes nothing."""
     options = {one.name: _field_option(one) for one in _flag_fields()}
-    options |= {name: _hyper_option(name, default) for name, default in all_hyper_parameters().items()}
+    options |= {name: _hyper_option(name, default) for name, default in ours_hyper_parameters().items()}
     options["config"] = click.option(
         "--config",
         type=click.Path(path_type=Path),
@@ -102,6 +140,64 @@ def experiment_flags(
     return decorate
 
 
+OWN = "fedlada: methods of one's own"
+
+
+class MethodCommand(click.Command):
+    """A command whose flags include the hyper-parameters of the methods of one's own that it is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look at the methods first: what is imported here, the user has named."""
+        if not ctx.resilient_parsing:  # else a flag is completed, and nothing is to be run for that
+            ctx.meta[OWN] = {name: _own_hyper_parameters(name) for name in own_methods_in(args)}
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The flags, with those of the methods."""
+        params = super().get_params(ctx)
+        taken = {one.name for one in params}
+        return [*params, *(_own_option(name) for name in _of_named_methods() if name not in taken)]
+
+
+def own_methods_in(words: list[str]) -> list[str]:
+    """The methods of one's own that a command line names."""
+    pairs = [word.split("=", 1) if word.startswith("--") and "=" in word else [word] for word in words]
+    flat = [part for pair in pairs for part in pair]
+    found = []
+    for flag, value in pairwise(flat):
+        if flag == "--set" and value.startswith("method="):
+            found += value.removeprefix("method=").split(",")
+        elif flag in ("--method", "--methods"):
+            found += value.split(",")
+    return list(dict.fromkeys(name.strip() for name in found if is_own(name)))
+
+
+def _own_hyper_parameters(method: str) -> dict[str, Any]:
+    """Those of one's own method, if none of them is called like a flag that every method has."""
+    found = hyper_parameters(method)
+    for name in found:
+        if name in {one.name for one in fields(Experiment)}:
+            raise ValueError(f"the method {method!r} cannot have the argument {name!r}, a flag of every run: rename it")
+    return found
+
+
+def _of_named_methods() -> dict[str, Any]:
+    """The hyper-parameters of the methods of one's own that this command names, with the first default met."""
+    context = click.get_current_context(silent=True)
+    own = {} if context is None else context.meta.get(OWN, {})
+    return {name: default for values in reversed(list(own.values())) for name, default in values.items()}
+
+
+def _own_option(name: str) -> click.Parameter:
+    default = _of_named_methods()[name]
+    kind = NumberOrNone() if default is None else type(default)
+    return _parameter(_option(name, kind, f"of your own method  [default: {OFF if default is None else default}]"))
+
+
+def _parameter(option: Callable[[Command], Command]) -> click.Parameter:
+    return click.command()(option(lambda: None)).params[0]
+
+
 def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     """The experiment of a stored configuration, if any, with the given flags on top."""
     given = {name: value for name, value in {**given, **fixed}.items() if value is not None}
@@ -114,8 +210,10 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     if config is None:
         if "model" in changes:  # what cannot be imported is one sentence before anything is read or written
             model_factory(changes["model"])
-        return Experiment(**changes, hyper=hyper)
+        return _built(Experiment, changes, hyper)
     stored = Experiment.read(config)
+    if "method" not in changes:
+        refuse_untrusted(stored.method, config, trust=trust)
     same_data = changes.get("dataset", stored.dataset) == stored.dataset
     if same_data and changes.get("method", stored.method) == stored.method:
         hyper = {**stored.hyper, **hyper}
@@ -125,9 +223,23 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
         changes = {**dict.fromkeys((*SETTINGS[stored.dataset], "data_dir", "image_size")), **changes}
     if "local_epochs" in given:
         changes["local_steps"] = None
-    experiment = replace(stored, **changes, hyper=hyper)
+    experiment = _built(partial(replace, stored), {"method": stored.method, "lr": stored.lr, **changes}, hyper)
     if experiment.model is not None:
         trusted_factory(experiment.model, config, named=changes.get("model"), trust=trust)
+    return experiment
+
+
+def _built(make: Callable[..., Experiment], values: dict[str, Any], hyper: dict[str, Any]) -> Experiment:
+    """The experiment; a method of one's own brings its hyper-parameters, and by its parts a rate, as ours do."""
+    method = values.get("method", Experiment.method)
+    if not is_own(method):
+        return make(**values, hyper=hyper)
+    check_hyper(method, hyper)
+    hyper = {**hyper_parameters(method), **hyper}
+    rates = ADAPTIVE if runs_amsgrad(method_factory(method)(**hyper)) else SGD_BASED
+    missing = {name: value for name, value in rates.items() if values.get(name) is None}
+    experiment = make(**{**values, **missing}, hyper=hyper)
+    experiment.build_messages()  # what does not suit it is one sentence before anything is read or written
     return experiment
 
 
@@ -145,17 +257,24 @@ def value_type(name: str) -> click.ParamType[Any]:
     found = {one.name: one for one in _flag_fields()}
     if name in found:
         option = _field_option(found[name])
-    elif name in all_hyper_parameters():
-        option = _hyper_option(name, all_hyper_parameters()[name])
+    elif name in ours_hyper_parameters():
+        option = _hyper_option(name, ours_hyper_parameters()[name])
+    elif name in _of_named_methods():
+        return _own_option(name).type
     else:
         raise ValueError(
             f"there is no field or hyper-parameter {name!r}{nearest(name, [*found, *all_hyper_parameters()])}"
         )
-    return click.command()(option(lambda: None)).params[0].type
+    return _parameter(option).type
 
 
 def all_hyper_parameters() -> dict[str, Any]:
-    """Every hyper-parameter of any method, with the first default met."""
+    """Every hyper-parameter of any method, ours and those that this command names, with the first default met."""
+    return {**_of_named_methods(), **ours_hyper_parameters()}
+
+
+def ours_hyper_parameters() -> dict[str, Any]:
+    """Every hyper-parameter of any recipe, with the first default met."""
     found: dict[str, Any] = {}
     for method in RECIPES:
         found = {**hyper_parameters(method), **found}
@@ -176,7 +295,11 @@ def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
     if one.default not in (None, False):
         help += f"  [default: {one.default}]"
     choices = one.metadata["choices"]
-    return _option(one.name, NearestChoice(choices) if choices else kind, help)
+    if one.name in ("method", "target"):
+        kind = MethodName(choices) if one.name == "method" else TargetValue()
+    elif choices:
+        kind = NearestChoice(choices)
+    return _option(one.name, kind, help)
 
 
 def _hyper_option(name: str, default: Any) -> Callable[[Command], Command]:

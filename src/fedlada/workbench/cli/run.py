@@ -13,27 +13,35 @@ from typing import Any
 import click
 
 from fedlada.engines import processes
-from fedlada.methods.recipes import hyper_parameters
+from fedlada.methods.factory import hyper_parameters, is_own
 from fedlada.models.factory import is_built_in
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config, refuse_other_than_experiment
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback
+from fedlada.training.observers import Callback, loss_in_words
 from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.workbench.cli.flags import build_experiment, experiment_flags, model_flag, trust_flag
+from fedlada.training.target import ACCURACY, Target
+from fedlada.workbench.cli.flags import (
+    MethodCommand,
+    build_experiment,
+    experiment_flags,
+    method_flag,
+    model_flag,
+    trust_flag,
+)
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.ending import when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
-from fedlada.workbench.words import in_words
+from fedlada.workbench.words import as_file_name, in_words
 
 quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
 json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
 
 
-@click.command()
+@click.command(cls=MethodCommand)
 @experiment_flags()
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder; a run found there goes on.")
 @quiet_flag
@@ -41,12 +49,14 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as
 def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """Run one method on one data set.
 
+    With a method of your own, --method package.module:factory, the arguments of the factory are flags too.
+
     \b
     Example:
       fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/alpha
     """
     experiment = build_experiment(flags)
-    folder = out or new_folder(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}")
+    folder = out or new_folder(f"{as_file_name(experiment.method)}-{experiment.dataset}-seed{experiment.seed}")
     refuse_other_than_experiment(folder)  # before anything is read or said
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
@@ -57,6 +67,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     "--rounds", type=click.IntRange(min=1), help="Go on to this round, if it is more than the run was to have."
 )
 @click.option("--data-dir", help="Where the data lie now.")
+@method_flag
 @model_flag
 @trust_flag
 @quiet_flag
@@ -65,6 +76,7 @@ def resume(
     folder: Path,
     rounds: int | None,
     data_dir: str | None,
+    method: str | None,
     model: str | None,
     trust: bool,
     quiet: bool,
@@ -80,7 +92,7 @@ def resume(
     if not is_experiment(stored := read_config(folder)):
         way = "start it" if is_federation(stored) else "call simulate"
         raise ValueError(f"{folder} was {how_made(stored)}: {way} with the same arguments and out= again")
-    experiment = stored_experiment(folder, stored, model=model, trust=trust)
+    experiment = stored_experiment(folder, stored, model=model, method=method, trust=trust)
     if rounds is not None:
         experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
     if data_dir is not None:
@@ -116,16 +128,17 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
     if interrupt.pressed:
         name = experiment.model or ""
         named = "" if not name or is_built_in(name) else f" --model {shlex.quote(name)}"
+        named += f" --method {shlex.quote(experiment.method)}" if is_own(experiment.method) else ""
         print(f"fedlada: stopped; go on with: fedlada resume {folder}{named}", file=sys.stderr)
         raise click.exceptions.Exit(130)
 
 
 class EngineLine(Observer):
-    """Says which engine runs the clients, and why."""
+    """Says which engine runs the clients, why, and with which loss."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         """Before the first round."""
-        print(f"fedlada: {simulation.engine.why}", file=sys.stderr)
+        print(f"fedlada: {simulation.engine.why}; the loss is {loss_in_words(simulation.engine)}", file=sys.stderr)
 
 
 class Interrupt(Observer):
@@ -161,30 +174,37 @@ def _headline(experiment: Experiment, folder: Path) -> str:
 
 def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, Any]:
     history = result.history
-    _, accuracies = history.measured("test_accuracy")
+    metric = history.judged_by
+    _, values = history.measured(metric)
+    is_accuracy = metric == ACCURACY
     summary: dict[str, Any] = {
         "method": experiment.method,
         "rounds": len(history),
         "stopped": result.stopped,
-        "test_accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": history.best(),
+        "test_accuracy": values[-1] if values and is_accuracy else None,
+        "best_accuracy": history.best() if is_accuracy else None,
+        **({} if is_accuracy else {"test_loss": values[-1], "best_loss": history.best()}),
+        "loss": result.loss,
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
-    if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at
+    target = None if experiment.target is None else Target.parse(experiment.target)
+    if target is not None and history.measured(target.metric)[1]:  # with held-out data the test set is not looked at
         summary["target"] = experiment.target
-        summary["rounds_to_target"] = history.rounds_to(experiment.target)
+        summary["rounds_to_target"] = history.rounds_to(target.value, target.metric)
     return summary
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
-    accuracy = "" if summary["test_accuracy"] is None else f", test accuracy {summary['test_accuracy']:.4f}"
-    best = "" if summary["best_accuracy"] is None else f" (best {summary['best_accuracy']:.4f})"
-    print(f"{summary['method']}: {summary['rounds']} rounds{accuracy}{best}")
+    what = "loss" if "test_loss" in summary else "accuracy"
+    last, best = summary[f"test_{what}"], summary[f"best_{what}"]
+    measured = "" if last is None else f", test {what} {last:.4f} (best {best:.4f})"
+    print(f"{summary['method']}: {summary['rounds']} rounds{measured}")
     if "target" in summary:
         reached = summary["rounds_to_target"]
-        print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")
+        arrived = "never reached" if reached is None else f"reached in round {reached}"
+        print(f"target {Target.parse(summary['target'])}: {arrived}")
     print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
     print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")

@@ -13,10 +13,10 @@ from fedlada.data.archives import OFFICIAL
 from fedlada.data.fetch import fetch as fetch_official
 from fedlada.data.sources import DATASETS, USUAL_PLACE
 from fedlada.federation.partition import ByKey
-from fedlada.methods.recipes import RECIPES, hyper_parameters
-from fedlada.workbench.cli.flags import NearestChoice, build_experiment, experiment_flags
+from fedlada.methods.factory import hyper_parameters, method_factory
+from fedlada.methods.recipes import RECIPES
+from fedlada.workbench.cli.flags import MethodName, NearestChoice, build_experiment, experiment_flags
 from fedlada.workbench.cli.output import print_table
-from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import ADVICE
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import in_words
@@ -38,12 +38,15 @@ DIVISION = (
 
 
 @click.command()
+@click.argument("names", nargs=-1, type=MethodName(tuple(RECIPES)))
 @click.option(
     "--dataset", type=NearestChoice(tuple(DATASETS)), help="The rates and hyper-parameters of a run on this data set."
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def methods(dataset: str | None, as_json: bool) -> None:
+def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
     """List the methods: their parts, hyper-parameters and how many vectors travel.
+
+    NAMES are those to list, also your own as package.module:factory; by default all of ours.
 
     \b
     Example:
@@ -51,7 +54,8 @@ def methods(dataset: str | None, as_json: bool) -> None:
       fedlada methods --dataset cifar100
     """
     rows = []
-    for name, recipe in RECIPES.items():
+    for name in names or RECIPES:
+        recipe = method_factory(name)
         method = recipe()
         down, up = method.num_vectors()
         rows.append(
@@ -63,13 +67,13 @@ def methods(dataset: str | None, as_json: bool) -> None:
                 "up": up,
                 "gradients": method.gradients_per_step,
                 **_values_on(dataset, name),
-                "summary": (recipe.__doc__ or "").splitlines()[0],
+                "summary": ((recipe.__doc__ or "").splitlines() or [""])[0],
             }
         )
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    columns = ["method", "local", "server", "down", "up", *_values_on(dataset, "fedlada")]
+    columns = ["method", "local", "server", "down", "up", *_values_on(dataset, names[0] if names else "fedlada")]
     print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
     print("down, up: vectors of the model's size that travel for each client and round")
     if dataset is None:
@@ -110,8 +114,8 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     Example:
       fedlada data show digits --num-clients 30 --concentration 0.3
     """
-    # None is built here, so that a stored one need not be trusted.
-    experiment = build_experiment(flags, dataset=name, model="mlp")
+    # Neither model nor method is built here, so that stored ones need not be trusted.
+    experiment = build_experiment(flags, dataset=name, model="mlp", method="fedavg")
     with Chores(quiet=as_json) as bars:
         source = experiment.load_data(bars)
     labels = source.labels("train")
@@ -147,7 +151,7 @@ def _values_on(dataset: str | None, method: str) -> dict[str, Any]:
     """A method's hyper-parameters, and on a data set what suits that."""
     if dataset is None:
         return {"hyper-parameters": hyper_parameters(method)}
-    full = Experiment(dataset=dataset, method=method).resolved()
+    full = build_experiment({}, dataset=dataset, method=method).resolved()
     return {"lr": full.lr, "lr_decay": full.lr_decay, "hyper-parameters": full.hyper}
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import click
 
 from fedlada.federation.randomness import bits, permutation
+from fedlada.methods.factory import refuse_untrusted
 from fedlada.methods.validation import count
 from fedlada.runs.folder import discard_states
+from fedlada.workbench.campaign.identity import data_facts
 from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
@@ -21,6 +23,7 @@ from fedlada.workbench.campaign.write import announce, still_open, write_folder
 from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import (
     OFF,
+    MethodCommand,
     NearestChoice,
     Words,
     build_experiment,
@@ -40,11 +43,14 @@ DEFAULT_VALIDATION = 0.1
 TITLE = "Sweep"
 
 
-@click.command(name="sweep")
+@click.command(name="sweep", cls=MethodCommand)
 @click.option("--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: any flag; can be repeated.")
 @click.option("--seeds", type=Words(int), default="0", show_default=True, help="Seeds, separated by commas.")
 @experiment_flags(without=("seed", "target", "stop_at_target"))
-@click.option("--select", default=METRICS[0], show_default=True, help=f"What is best: {', '.join(METRICS)}.")
+@click.option(
+    "--select",
+    help=f"What is best: {', '.join(METRICS)}; by default the first where the data have classes, else the second.",
+)
 @click.option(
     "--by", type=NearestChoice(SUMMARIES), default="last", show_default=True, help="Which of its values in a run."
 )
@@ -74,6 +80,8 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
         flags["validation"] = DEFAULT_VALIDATION
     candidates = candidates_of(axes_of(grid), seeds, flags)
     first = candidates[0].experiments[0]
+    if flags["select"] is None:
+        flags["select"] = METRICS[0] if data_facts(first).source.has_classes else METRICS[1]
     selection = Selection(flags["select"], flags["by"])
     if selection.metric.startswith("validation_") and not all(one.experiments[0].validation for one in candidates):
         raise ValueError(f"{selection.metric} needs held-out data: give --validation a share above 0")
@@ -137,6 +145,8 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
     given = {name: value for name, value in flags.items() if name not in NOT_OF_EXPERIMENTS}
     stored = {} if given["config"] is None else {"method": Experiment.read(given["config"]).method}
     usual = given["method"] or stored.get("method", Experiment.method)
+    if given["method"] is None and given["config"] is not None and "method" not in axes:
+        refuse_untrusted(usual, given["config"], trust=given["trust"])
     methods = axes.get("method", [usual])
     alone = flags["each_alone"]
     if alone and "method" in axes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlada.data.sources import DATASETS
+from fedlada.methods.factory import is_own
 from fedlada.methods.recipes import RECIPES
 from fedlada.runs.config import is_experiment
 from fedlada.workbench.experiment import Experiment
@@ -27,9 +28,12 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
     if not is_experiment(config):
         return ""
     method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
-    if not isinstance(method, str) or method not in RECIPES or dataset not in DATASETS or not isinstance(hyper, dict):
+    is_known = isinstance(method, str) and (method in RECIPES or is_own(method))
+    if not is_known or dataset not in DATASETS or not isinstance(hyper, dict):
         return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
-    usual = _usual(method, str(dataset))
+    usual = _usual("fedavg", str(dataset)) if is_own(str(method)) else _usual(str(method), str(dataset))
+    if is_own(str(method)):  # nothing is imported: each of its values is named
+        usual = {**usual, "lr": None, "lr_decay": None, "hyper": {}}
     flags = {"method": method, "dataset": dataset}
     for one in fields(Experiment):
         if one.name in NAMED_BY_OTHERS or one.name not in config:

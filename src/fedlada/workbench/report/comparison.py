@@ -10,42 +10,53 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedlada.training.history import History
+from fedlada.training.target import ACCURACY, lower_is_better
 from fedlada.workbench.report.table import NEVER, Table, spread
 
-ACCURACIES = ("final_accuracy", "best_accuracy")
 Number = TypeVar("Number", int, float)
-COLUMNS = (
-    "method",
-    "rounds to target",
-    "speed-up",
-    "MB to target",
-    "final accuracy",
-    "best accuracy",
-    "MB per round",
-    "seconds per round",
-)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Histories of several methods, each over the same seeds, and the accuracy to reach."""
+    """Histories of several methods, each over the same seeds, and the value to reach, by default an accuracy."""
 
     histories: Mapping[str, Sequence[History]]
-    target: float
+    target: float | None
+    """None where nothing is to be reached: final and best values are compared alone."""
     baseline: str = "fedavg"
     """The method against which speed-ups are counted."""
     seeds: Sequence[int] = ()
     """The seeds of each method's histories; 0, 1, ... where none are given."""
     failures: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """By method and seed why a run failed: it has no final and no best accuracy, and it is named."""
+    metric: str = ACCURACY
+    """The metric that is compared, such as `test_loss`, of which lower is better."""
+
+    @property
+    def short(self) -> str:
+        """The metric in a word or two."""
+        return "accuracy" if self.metric == ACCURACY else self.metric.replace("_", " ")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The heads of the table."""
+        to_target = () if self.target is None else ("rounds to target", "speed-up", "MB to target")
+        return ("method", *to_target, f"final {self.short}", f"best {self.short}", "MB per round", "seconds per round")
 
     def rows(self) -> list[list[str]]:
-        """One row of text a method, in the order of `COLUMNS`."""
+        """One row of text a method, in the order of `columns`."""
         return [self._row(name) for name in self.histories]
 
     def rounds_to_target(self, method: str) -> list[int | None]:
-        """For each seed the round of the first evaluation at or above the target."""
-        return [history.rounds_to(self.target) for history in self.histories[method]]
+        """For each seed the round of the first evaluation that reached the target."""
+        return [self._of_target(history, History.rounds_to) for history in self.histories[method]]
+
+    def bytes_to_target(self, method: str) -> list[int | None]:
+        """For each seed all that had travelled by then."""
+        return [self._of_target(history, History.bytes_to) for history in self.histories[method]]
+
+    def _of_target(self, history: History, count: Callable[[History, float, str], int | None]) -> int | None:
+        return None if self.target is None else count(history, self.target, self.metric)
 
     def speed_up(self, method: str) -> float | None:
         """The baseline's mean rounds to the target over this method's; None unless all seeds of both arrived."""
@@ -57,12 +68,13 @@ class Comparison:
         return statistics.fmean(base) / statistics.fmean(own)
 
     def final_accuracies(self, method: str) -> list[float | None]:
-        """For each seed the accuracy of the last evaluation; None where the run failed."""
-        return self._of_whole_runs(method, _last)
+        """For each seed the metric at the last evaluation; None where the run failed."""
+        return self._of_whole_runs(method, lambda history: next(reversed(history.measured(self.metric)[1]), None))
 
     def best_accuracies(self, method: str) -> list[float | None]:
-        """For each seed the highest accuracy; None where the run failed."""
-        return self._of_whole_runs(method, History.best)
+        """For each seed the best value of the metric; None where the run failed."""
+        best = min if lower_is_better(self.metric) else max
+        return self._of_whole_runs(method, lambda history: best(history.measured(self.metric)[1], default=None))
 
     def _of_whole_runs(self, method: str, value: Callable[[History], float | None]) -> list[float | None]:
         own = self.histories[method]
@@ -72,14 +84,17 @@ class Comparison:
     def _row(self, method: str) -> list[str]:
         seeds = self.histories[method]
         speed_up = self.speed_up(method)
-        sizes = [history.bytes_to(self.target) for history in seeds]
-        return [
-            method,
+        sizes = self.bytes_to_target(method)
+        to_target = [
             _rounds(self.rounds_to_target(method)),
             "-" if speed_up is None else f"{speed_up:.2f}x",
             _rounds([None if size is None else size / 1e6 for size in sizes], ".3g"),
-            _spread(self.final_accuracies(method)),
-            _spread(self.best_accuracies(method)),
+        ]
+        return [
+            method,
+            *([] if self.target is None else to_target),
+            _spread(self.final_accuracies(method), self.metric),
+            _spread(self.best_accuracies(method), self.metric),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
             _mean([row.get("seconds", 0.0) for history in seeds for row in history]),
         ]
@@ -87,12 +102,16 @@ class Comparison:
     def to_table(self) -> Table:
         """The table that is printed, written and shown on a page."""
         num_seeds = max(map(len, self.histories.values()), default=0)
+        goal = "" if self.target is None else f" target {self.target:g}"
+        speed_up = (
+            f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run."
+        )
         return Table(
-            title=f"Accuracy target {self.target:g}, mean ± standard deviation over {num_seeds} seed(s)",
-            columns=COLUMNS,
+            title=f"{self.short.capitalize()}{goal}, mean ± standard deviation over {num_seeds} seed(s)",
+            columns=self.columns,
             rows=tuple(tuple(row) for row in self.rows()),
             notes=(
-                f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run.",
+                *(() if self.target is None else (speed_up,)),
                 "MB: the vectors of all clients, up and down, as they were encoded.",
                 *(f"{method}, seed {seed} failed: {why.rstrip('.')}." for (method, seed), why in self.failures.items()),
             ),
@@ -102,20 +121,21 @@ class Comparison:
         """The figures for a spreadsheet: one line for each method and seed."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["method", "seed", "target", "rounds_to_target", "bytes_to_target", *ACCURACIES, "failure"])
+        name = self.short.replace(" ", "_")
+        measured = (f"final_{name}", f"best_{name}")
+        writer.writerow(["method", "seed", "target", "rounds_to_target", "bytes_to_target", *measured, "failure"])
         for method, own in self.histories.items():
             seeds = self.seeds or range(len(own))
-            accuracies = zip(self.final_accuracies(method), self.best_accuracies(method), strict=True)
-            for seed, history, both in zip(seeds, own, accuracies, strict=True):
-                values = [history.rounds_to(self.target), history.bytes_to(self.target), *both]
-                cells = ["" if value is None else value for value in values]
-                writer.writerow([method, seed, self.target, *cells, self.failures.get((method, seed), "")])
+            columns = (
+                self.rounds_to_target(method),
+                self.bytes_to_target(method),
+                self.final_accuracies(method),
+                self.best_accuracies(method),
+            )
+            for seed, *values in zip(seeds, *columns, strict=True):
+                cells = ["" if value is None else value for value in (self.target, *values)]
+                writer.writerow([method, seed, *cells, self.failures.get((method, seed), "")])
         return out.getvalue()
-
-
-def _last(history: History) -> float | None:
-    values = history.measured("test_accuracy")[1]
-    return values[-1] if values else None
 
 
 def _arrived(values: Sequence[Number | None]) -> list[Number]:
@@ -135,7 +155,9 @@ def _mean(values: Sequence[float]) -> str:
     return f"{statistics.fmean(values):.3g}" if values else "-"
 
 
-def _spread(values: Sequence[float | None]) -> str:
-    known = [100 * value for value in values if value is not None]
+def _spread(values: Sequence[float | None], metric: str) -> str:
+    is_share = "accuracy" in metric
+    known = [100 * value if is_share else value for value in values if value is not None]
     some = "" if len(known) == len(values) else f" ({len(known)} of {len(values)} seeds)"
-    return f"{spread(known, '.2f')} %{some}" if known else f"-{some}"
+    text = f"{spread(known, '.2f')} %" if is_share else spread(known, ".4g")
+    return f"{text}{some}" if known else f"-{some}"

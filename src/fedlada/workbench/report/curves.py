@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fedlada.plots.chart import Chart
 from fedlada.plots.curves import X_AXES, Row, curves, is_number
 from fedlada.runs.metrics import EVALUATED
-from fedlada.workbench.report.records import RunRecord
+from fedlada.workbench.report.records import RunRecord, target_of
 
 
 def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
@@ -20,7 +20,7 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
         groups: dict[str, list[Sequence[Row]]] = {}
         for run in own:
             groups.setdefault(run.group, []).append(run.rows)
-        targets = sorted({float(run.config["target"]) for run in own if is_number(run.config.get("target"))})
+        targets = {target for run in own if (target := target_of(run.config)) is not None}
         for metric in _metrics(own):
             for against in X_AXES:
                 chart = curves(
@@ -28,7 +28,7 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
                     metric,
                     against=against,
                     title=dataset,
-                    targets=targets if metric == "test_accuracy" else (),
+                    targets=sorted(one.value for one in targets if one.metric == metric),
                 )
                 name = f"{dataset}-{metric}" if len(datasets) > 1 else metric
                 charts[re.sub(r"[^\w.-]+", "-", f"{name}-by-{against}")] = chart

@@ -14,7 +14,8 @@ import numpy as np
 from fedlada.plots.curves import is_number
 from fedlada.runs.metrics import EVALUATED
 from fedlada.training.history import Row
-from fedlada.workbench.report.records import RunRecord, flattened
+from fedlada.training.target import ACCURACY, Target, judged_by, lower_is_better
+from fedlada.workbench.report.records import RunRecord, flattened, target_of
 
 MAX_ROWS = 45_000
 """Rounds on one page, all runs together: about three megabytes."""
@@ -83,23 +84,36 @@ def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
 
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:
-    found = [(row["round"], value) for row in run.rows if (value := _number(row.get("test_accuracy"))) is not None]
-    measured, accuracies = [round for round, _ in found], [value for _, value in found]
-    target = _number(run.config.get("target"))
+    metric = judged_by({name for row in run.rows for name, value in row.items() if _number(value) is not None})
+    found = _values(run, metric)
+    best = (min if lower_is_better(metric) else max)((value for _, value in found), default=None)
+    what, other = ("accuracy", "loss") if metric == ACCURACY else ("loss", "accuracy")
+    target = target_of(run.config)
     planned = run.config.get("rounds")
-    best = max(accuracies, default=None)
     return {
         "done": len(run.rows),
         "planned": planned if isinstance(planned, int) else None,
         "seed": str(run.config.get("seed", "")),
-        "final_accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": best,
-        "best_round": None if best is None else measured[accuracies.index(best)],
-        "target": target,
-        "rounds_to_target": next((round for round, value in found if target is not None and value >= target), None),
+        f"final_{what}": found[-1][1] if found else None,
+        f"best_{what}": best,
+        f"final_{other}": None,
+        f"best_{other}": None,
+        "best_round": next((round for round, value in found if value == best), None),
+        "target": None if target is None else target.value,
+        "target_metric": ACCURACY if target is None else target.metric,
+        "rounds_to_target": None if target is None else _round_of(target, run),
         "megabytes": _rounded((up[-1] + down[-1]) / 1e6) if up else 0.0,
         "seconds": _rounded(seconds[-1]) if seconds else 0.0,
     }
+
+
+def _values(run: RunRecord, metric: str) -> list[tuple[int, float]]:
+    """The rounds in which a metric was measured, with its values."""
+    return [(row["round"], value) for row in run.rows if (value := _number(row.get(metric))) is not None]
+
+
+def _round_of(target: Target, run: RunRecord) -> int | None:
+    return next((round for round, value in _values(run, target.metric) if target.is_reached_by(value)), None)
 
 
 def _clients(run: RunRecord) -> Plain:

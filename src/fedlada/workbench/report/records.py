@@ -16,6 +16,7 @@ from fedlada.runs.clients import read_clients
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
+from fedlada.training.target import Target
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.listing import LISTING, KnownRun, Listing, read_listing
 
@@ -204,6 +205,15 @@ def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
         (str(name), value if isinstance(value, str) else json.dumps(value, default=str))
         for name, value in fields.items()
     ]
+
+
+def target_of(config: Mapping[str, Any]) -> Target | None:
+    """The target of a configuration, which can hold anything."""
+    value = config.get("target")
+    try:
+        return Target.parse(value) if isinstance(value, (str, int, float)) else None
+    except ValueError:
+        return None
 
 
 def _short(field: str, value: str) -> str:

@@ -152,7 +152,8 @@ class Report {
       const faint = smoothing > 1 ? members.map((run) => measured(run, metric, axis)) : singles && members.length > 1 ? curve.singles : [];
       series.push({ name, index: this.colours.get(name), style: "line", raw: faint, ...curve });
     }
-    const targets = metric === "test_accuracy" ? [...new Set(runs.map((run) => run.summary.target).filter((target) => target !== null))] : [];
+    const aims = runs.map((run) => run.summary).filter((summary) => summary.target !== null && summary.target_metric === metric);
+    const targets = [...new Set(aims.map((summary) => summary.target))];
     const axisName = X_AXES.find(([key]) => key === axis)[1];
     return {
       series, logX, logY, fitEnd, targets, xLabel: axis === "round" ? "round" : axisName, yLabel: titled(metric), label: `${titled(metric)} against ${axisName}`,

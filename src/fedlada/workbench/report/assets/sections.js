@@ -1,5 +1,8 @@
 // Tables of the runs, their configurations and their commands.
 
+const formatTarget = ({ target, target_metric: metric }) =>
+  metric === "test_accuracy" ? formatMetric(metric, target) : `${titled(metric)} ${formatMetric(metric, target)}`;
+
 function runsTable(runs) {
   const some = (key) => runs.some((run) => run.summary[key] !== null);
   const columns = [
@@ -8,8 +11,11 @@ function runsTable(runs) {
     some("final_accuracy") && ["last accuracy", ({ summary }) => formatMetric("accuracy", summary.final_accuracy)],
     some("best_accuracy") && ["best accuracy", ({ summary }) =>
       summary.best_accuracy === null ? "–" : `${formatMetric("accuracy", summary.best_accuracy)} in round ${summary.best_round}`],
+    some("final_loss") && ["last loss", ({ summary }) => format(summary.final_loss)],
+    some("best_loss") && ["lowest loss", ({ summary }) =>
+      summary.best_loss === null ? "–" : `${format(summary.best_loss)} in round ${summary.best_round}`],
     some("target") && ["rounds to target", ({ summary }) =>
-      summary.target === null ? "–" : `${summary.rounds_to_target ?? "∞"} (${formatMetric("accuracy", summary.target)})`],
+      summary.target === null ? "–" : `${summary.rounds_to_target ?? "∞"} (${formatTarget(summary)})`],
     ["megabytes", ({ summary }) => format(summary.megabytes)],
     ["seconds", ({ summary }) => format(summary.seconds)],
     runs.some((run) => run.folder) && ["folder", (run) => run.folder],

@@ -1,0 +1,93 @@
+"""The loss that is taken where none is given, by the outputs and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.classes import binary_cross_entropy, class_axes, cross_entropy_last
+from fedlada.models.call import has_own_loss, own_loss
+
+AS_NUMBERS = "for a regression make y float, in the shape of the outputs"
+WORDS: dict[Any, str] = {
+    F.cross_entropy: "cross-entropy, because the targets are class numbers",
+    cross_entropy_last: "cross-entropy over the last axis, because the targets are class numbers",
+    binary_cross_entropy: "binary cross-entropy, because the targets are 0 or 1 and each has one output",
+    F.mse_loss: "squared error, because the targets are floats",
+    own_loss: "the one that the model returns",
+}
+"""Each default loss in words, with its reason."""
+
+
+def default_loss(output: Any, y: Any, samples: Samples | None = None) -> Callable[[Any, Any], Tensor]:
+    """The model's own; squared error for floats, cross-entropy for class numbers, its binary form for 0 and 1."""
+    if has_own_loss(output):
+        return own_loss
+    if not isinstance(y, Tensor):
+        raise ValueError(f"there is no default loss for targets of type {type(y).__name__}: give loss=")
+    if y.is_floating_point():
+        return F.mse_loss
+    if isinstance(output, Tensor) and _has_one_output_each(output, y):
+        return _of_one_output(output, y, samples)
+    axes = class_axes(output, y)
+    if len(axes) > 1:
+        raise ValueError(
+            f"outputs ({shape_of(output)}) do not say which axis is that of the classes: give loss=F.cross_entropy for "
+            "the second, or a loss of your own"
+        )
+    return F.cross_entropy if axes in ([], [1]) else cross_entropy_last
+
+
+def _has_one_output_each(output: Tensor, y: Tensor) -> bool:
+    """Whether each whole number has one output: as many labels as outputs, or one output a sample or pixel."""
+    return output.shape == y.shape or (
+        output.ndim == y.ndim + 1 and output.shape[1] == 1 and output[:, 0].shape == y.shape
+    )
+
+
+def _of_one_output(output: Tensor, y: Tensor, samples: Samples | None) -> Callable[[Any, Any], Tensor]:
+    labels = y.cpu().numpy() if samples is None else known_labels(samples)
+    shapes = f"targets are whole numbers ({shape_of(y)}) and outputs have one number for each ({shape_of(output)})"
+    if labels is None:
+        raise ValueError(
+            f"{shapes}: give loss=nn.BCEWithLogitsLoss() with float targets for labels of 0 and 1; {AS_NUMBERS}"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high > 1:
+        raise ValueError(
+            f"{shapes}, from {low} to {high}: {AS_NUMBERS}; for classes give the model one output for each class"
+        )
+    return binary_cross_entropy
+
+
+def check_same_shape(output: Any, y: Tensor, targets: str) -> None:
+    """Refuse what the squared error would stretch to one shape."""
+    if not isinstance(output, Tensor) or output.shape != y.shape:
+        raise ValueError(
+            f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for the squared "
+            "error: reshape y, or give loss="
+        )
+
+
+def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
+    """All labels that are whole numbers, where they can be had without reading every sample."""
+    if isinstance(samples, ArraySamples):
+        return samples.labels()
+    dataset = getattr(samples, "dataset", None)
+    targets = getattr(dataset, "targets", None)
+    if targets is None or len(targets) != len(samples) or getattr(dataset, "target_transform", None) is not None:
+        return None  # a transform gives others
+    labels = np.asarray(targets)
+    return labels if labels.dtype.kind in "biu" else None
+
+
+def shape_of(value: Any) -> str:
+    """A value's kind and shape in words."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    return type(value).__name__

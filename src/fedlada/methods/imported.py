@@ -1,0 +1,51 @@
+"""A user's own function, imported by its name `package.module:function`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+
+def check_written(kind: str, name: str) -> None:
+    """Refuse what is not written as `package.module:factory`; import nothing."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute or module.startswith("."):
+        raise ValueError(f"the {kind} {name!r} cannot be imported: write package.module:factory")
+
+
+def imported(kind: str, name: str) -> Callable[..., Any]:
+    """The function of that name, which is called as it was imported: modules beside the user are found."""
+    check_written(kind, name)
+    module, _, attribute = name.partition(":")
+    try:
+        with working_directory():
+            factory = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the user's module runs here, and can fail in any way
+        what = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"the {kind} {name!r} cannot be imported: {' '.join(what.split())}") from None
+    if not callable(factory):
+        raise ValueError(f"the {kind} {name!r} is not a function")
+
+    @wraps(factory, updated=())
+    def make(*arguments: Any, **named: Any) -> Any:
+        with working_directory():
+            return factory(*arguments, **named)
+
+    return make
+
+
+@contextmanager
+def working_directory() -> Iterator[None]:
+    """Find modules that lie beside the user, as `python -m` does; the path is afterwards as it was."""
+    is_there = "" in sys.path
+    if not is_there:
+        sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        if not is_there and "" in sys.path:
+            sys.path.remove("")

@@ -1,0 +1,57 @@
+"""A server optimizer tried once before the first round, so that what is wrong with it carries its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.state import Round
+
+
+def check_server(method: FederatedMethod, params: Tensor) -> None:
+    """Refuse a server optimizer that cannot take a step of these parameters, in one sentence.
+
+    It is tried on copies; a method that overrides `aggregate` may use its server in another way, and is not tried.
+    """
+    if type(method).aggregate is not FederatedMethod.aggregate:
+        return
+    server, name = method.server, type(method.server).__name__
+    delta = params.clone().fill_(1e-3)
+    call = "init"
+    try:
+        with randomness_restored():
+            state = server.init(params.clone())
+            call = "step"
+            made = server.step(params.clone(), delta, state, Round(delta.clone(), 1.0, 0.1, participation=1.0))
+    except Exception as error:
+        raise ValueError(
+            f"the server optimizer {name} failed in {call}: {type(error).__name__}: {error}; "
+            "step(params, delta, state, round) returns the new parameters and the new state"
+        ) from error
+    if not isinstance(made, (tuple, list)) or len(made) != 2:
+        raise ValueError(
+            f"the server optimizer {name} must return two things from step, the new parameters and the new state, got "
+            f"{_kind(made)}"
+        )
+    new, after = made
+    if not isinstance(new, Tensor) or new.shape != params.shape:
+        raise ValueError(
+            f"the server optimizer {name} must return parameters of the shape it was given, got {_kind(new)}"
+        )
+    for call, one in (("init", state), ("step", after)):
+        if not isinstance(one, dict) or not all(isinstance(value, Tensor) for value in one.values()):
+            raise ValueError(
+                f"the server optimizer {name} must return a dict of tensors as its state from {call}, got {_kind(one)}"
+            )
+    if set(after) != set(state):
+        raise ValueError(
+            f"the server optimizer {name} must keep the names of its state: init has {', '.join(state) or 'none'}, "
+            f"step {', '.join(after) or 'none'}"
+        )
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,68 @@
+"""A value of any metric to reach, and which way is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fedlada.methods.validation import probability
+
+LOWER = {"loss", "perplexity", "error", "mse", "rmse", "mae", "drift"}
+"""Words in the name of a metric that say that lower is better."""
+ACCURACY, LOSS = "test_accuracy", "test_loss"
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether lower values of a metric are better, by the words of its name: `test_loss`, `validation_rmse`."""
+    return not LOWER.isdisjoint(metric.split("_"))
+
+
+def is_better(metric: str, value: float, other: float) -> bool:
+    """Whether one value of a metric is better than another."""
+    return value < other if lower_is_better(metric) else value > other
+
+
+def is_reached(metric: str, value: float, target: float) -> bool:
+    """Whether a value of a metric is at the target, or better."""
+    return value <= target if lower_is_better(metric) else value >= target
+
+
+def judged_by(names: Collection[str]) -> str:
+    """The metric that a run is judged by where nothing is said: test accuracy where there is one, else test loss."""
+    return LOSS if LOSS in names and ACCURACY not in names else ACCURACY
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric, and the value at which it counts as reached: at or above it, for losses at or below."""
+
+    metric: str
+    value: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)) or not math.isfinite(self.value):
+            raise ValueError(f"the target of {self.metric} must be a number, got {self.value!r}")
+        if "accuracy" in self.metric.split("_"):
+            probability("target" if self.metric == ACCURACY else f"the target of {self.metric}", self.value)
+
+    @classmethod
+    def parse(cls, text: str | float) -> Target:
+        """The target that is written `0.9`, of the test accuracy, or `test_loss:0.1`."""
+        if not isinstance(text, str):
+            return cls(ACCURACY, text)
+        metric, colon, value = text.rpartition(":")
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"target must be written like 0.9 or test_loss:0.1, got {text!r}") from None
+        if colon and not metric.strip():
+            raise ValueError(f"target must be written like 0.9 or test_loss:0.1, got {text!r}")
+        return cls(metric.strip() or ACCURACY, number)
+
+    def is_reached_by(self, value: float) -> bool:
+        """Whether a value is at the target, or better."""
+        return is_reached(self.metric, value, self.value)
+
+    def __str__(self) -> str:
+        return f"{self.value:g}" if self.metric == ACCURACY else f"{self.metric.replace('_', ' ')} {self.value:g}"

@@ -1,0 +1,286 @@
+"""What would never be trained is refused before the first round, and the loss follows from the targets."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+import fedlada
+from fedlada import recipes
+from fedlada.engines.classes import exact_match
+from tasks import blobs, small_net
+
+X, Y = blobs()
+LABELS = (X @ np.random.default_rng(1).standard_normal((4, 3))) > 0
+PRICES = (X @ np.ones((4, 1))).astype(np.float32)
+
+
+def run(model, y=Y, x=X, **changes):
+    values = {"test": (x, y), "method": recipes.fedavg(), "rounds": 2, "lr": 0.1, "batch_size": 20, "device": "cpu"}
+    return fedlada.simulate(model, (x, y), **{**values, **changes})
+
+
+class Around(nn.Module):
+    """A network, and what somebody has put around it."""
+
+    def __init__(self, forward, **more):
+        super().__init__()
+        self.net = small_net()
+        self.way = forward
+        for name, part in more.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.way(self.net, x)
+
+
+def without_gradient(net, x):
+    with torch.no_grad():
+        return net(x)
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(2, 4))])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_refused(make):
+    for model, where in ((make(small_net()), "the model"), (nn.Sequential(make(small_net())), "the module '0'")):
+        with pytest.raises(ValueError, match=f"{where} is TorchScript, whose parameters cannot be trained here: give"):
+            run(model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_frozen_torchscript_is_a_part_like_any_other():
+    frozen = torch.jit.script(nn.Linear(4, 4).requires_grad_(False))
+    result = run(nn.Sequential(frozen, small_net()))
+    assert result.history["train_loss"][1] < result.history["train_loss"][0]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_model_without_any_gradient_is_refused(engine):
+    with pytest.raises(ValueError, match="has no gradient: nothing would be trained; look for torch"):
+        run(Around(without_gradient), engine=engine)
+    with pytest.raises(ValueError, match="is zero for every parameter, on 120 samples: nothing would be trained"):
+        run(Around(lambda net, x: net(x).round()), engine=engine)
+
+
+def test_a_loss_without_any_gradient_is_refused():
+    with pytest.raises(ValueError, match="has no gradient"):
+        run(small_net(), loss=lambda output, y: F.cross_entropy(output.detach(), y))
+
+
+def test_one_batch_without_a_gradient_is_no_reason():
+    off = np.concatenate([np.zeros((60, 4)), X[60:]])  # of the first half no unit is on
+
+    def gated(net, x):
+        return net(x) * (x.abs().sum(dim=1, keepdim=True) > 0)
+
+    result = run(Around(gated), x=off.astype(np.float32))
+    assert result.history["train_loss"][1] < result.history["train_loss"][0]
+
+
+def test_a_rate_of_zero_is_not_the_gradient():
+    assert len(run(small_net(), lr=lambda _: 0.0).history) == 2
+
+
+def test_parameters_that_are_not_used_are_named_once():
+    with pytest.warns(UserWarning, match=r"does not depend on spare.weight, spare.bias: they are sent and not") as said:
+        run(Around(lambda net, x: net(x), spare=nn.Linear(2, 2)))
+    assert len(said) == 1
+
+
+def with_statistics():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU()), nn.Linear(6, 3)
+
+
+def test_batch_norm_is_refused_with_both_ways_out():
+    backbone, head = with_statistics()
+    with pytest.raises(ValueError, match=r"group_norm\(model\), or keep pretrained statistics as they are by freezing"):
+        run(nn.Sequential(backbone, head))
+
+
+def test_a_frozen_backbone_in_evaluation_mode_keeps_its_statistics():
+    backbone, head = with_statistics()
+    backbone(torch.tensor(X, dtype=torch.float32))
+    backbone.requires_grad_(False).eval()
+    result = run(nn.Sequential(backbone, head), rounds=4)
+    assert result.history["train_loss"][3] < result.history["train_loss"][0]
+    assert torch.equal(result.model[0][1].running_mean, backbone[1].running_mean)
+    assert not result.model[0][1].training
+
+
+class Items(Dataset):
+    """Samples one by one, whose targets nobody knows before they are read."""
+
+    def __init__(self, x, y):
+        self.x, self.y = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "y", "loss"),
+    [
+        (3, Y, "cross_entropy"),
+        (3, LABELS, "binary_cross_entropy"),
+        (3, LABELS.astype(np.int64), "binary_cross_entropy"),
+        (1, Y % 2, "binary_cross_entropy"),
+        (1, (Y % 2)[:, None], "binary_cross_entropy"),
+        (1, PRICES, "mse_loss"),
+        (3, LABELS.astype(np.float32), "mse_loss"),
+    ],
+)
+def test_the_default_loss_follows_from_the_targets_and_is_named(outputs, y, loss):
+    result = run(small_net(outputs), y, rounds=6)
+    assert result.loss == loss
+    assert result.history["train_loss"][5] < result.history["train_loss"][0]
+    assert ("test_accuracy" in result.history[-1]) == (loss != "mse_loss")
+    assert fedlada.evaluate(result.model, (X, y))["loss"] == pytest.approx(result.history[-1]["test_loss"])
+
+
+def test_the_loss_is_said_once(capsys):
+    run(small_net(1), PRICES, progress=True)
+    said = capsys.readouterr().err
+    assert said.count("fedlada: the loss is squared error, because the targets are floats; loss= takes another\n") == 1
+    run(small_net(1), PRICES, progress=True, loss=F.l1_loss)
+    assert "the loss is" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_whole_numbers_that_are_no_labels_have_a_way_out(outputs):
+    counts = np.round(10 * X[:, :outputs]).astype(np.int64)
+    with pytest.raises(ValueError, match=r"from -\d+ to \d+: for a regression make y float, in the shape of the outp"):
+        run(small_net(outputs), counts[:, 0] if outputs == 1 else counts)
+
+
+def test_labels_that_nobody_has_seen_are_not_guessed():
+    with pytest.raises(ValueError, match=r"give loss=nn.BCEWithLogitsLoss\(\) with float targets"):
+        fedlada.simulate(small_net(1), Items(X, Y % 2), method=recipes.fedavg(), lr=0.1, rounds=1)
+
+
+def test_test_labels_are_looked_at_too():
+    with pytest.raises(ValueError, match=r"test labels must be 0 or 1 for the binary cross-entropy, got 0\.\.2"):
+        run(small_net(1), Y % 2, test=(X, Y))
+
+
+def test_a_loss_that_needs_floats_says_so():
+    with pytest.raises(ValueError, match="it takes float targets: make y float"):
+        run(small_net(), LABELS, loss=nn.BCEWithLogitsLoss())
+
+
+def test_the_accuracy_of_labels_is_their_share_that_is_right():
+    result = run(small_net(), LABELS, rounds=5, metrics={"exact": exact_match})
+    right = (result.model(torch.tensor(X, dtype=torch.float32)).detach().numpy() > 0) == LABELS
+    assert result.history[-1]["test_accuracy"] == pytest.approx(right.mean())
+    assert result.history[-1]["test_exact"] == pytest.approx(right.all(axis=1).mean()) != pytest.approx(right.mean())
+    floats = run(small_net(), LABELS.astype(np.float32), rounds=5, loss=nn.BCEWithLogitsLoss())
+    assert floats.history["test_accuracy"] == result.history["test_accuracy"]
+
+
+def test_one_output_is_no_choice_between_classes():
+    own = run(small_net(1), Y % 2, loss=lambda output, y: (output[:, 0] - y).square().mean())
+    assert "test_accuracy" not in own.history[-1]
+
+
+@pytest.mark.parametrize("y", [LABELS, Y % 2, PRICES])
+def test_both_engines_agree_on_every_task(y):
+    model = small_net(1 if y is not LABELS else 3)
+    one, all_at_once = (run(model, y, engine=engine, dtype=torch.float64) for engine in ("sequential", "stacked"))
+    assert all_at_once.engine == "stacked"
+    assert torch.allclose(one.server.params, all_at_once.server.params, rtol=1e-10)
+    assert one.history[-1]["test_loss"] == pytest.approx(all_at_once.history[-1]["test_loss"])
+
+
+def test_segmentation_has_an_accuracy_of_pixels():
+    random = np.random.default_rng(0)
+    images = random.standard_normal((24, 2, 6, 5)).astype(np.float32)
+    classes = images.sum(axis=1).clip(-1, 1).round().astype(np.int64) + 1
+    classes[:, 0] = -100  # the first line does not count
+    net = nn.Conv2d(2, 3, 1)
+    result = run(net, classes, images, rounds=3)
+    scores = result.model(torch.tensor(images)).argmax(dim=1).numpy()[:, 1:]
+    assert result.loss == "cross_entropy"
+    assert result.history[-1]["test_accuracy"] == pytest.approx((scores == classes[:, 1:]).mean())
+    masks = (images.sum(axis=1) > 0).astype(np.int64)
+    assert run(nn.Conv2d(2, 1, 1), masks, images).loss == "binary_cross_entropy"
+
+
+def test_metrics_are_tried_before_the_first_round():
+    rounds = []
+    with pytest.raises(
+        ValueError, match=r"the metric 'bad' failed: ZeroDivisionError: division by zero; it is given a"
+    ):
+        run(small_net(), metrics={"bad": lambda *_: 1 / 0}, eval_every=4, callbacks=[lambda *_: rounds.append(1)])
+    with pytest.raises(
+        ValueError, match=r"\(float32 of shape \(120, 3\)\) and all targets \(int64 of shape \(120,\)\)"
+    ):
+        run(small_net(), metrics={"words": lambda *_: "many"})
+    assert not rounds
+
+
+def test_a_metric_may_need_more_samples_than_it_is_tried_on():
+    def rare(_, y):
+        if len(y) < 100:
+            raise ValueError("all classes are needed")
+        return 0.5
+
+    assert run(small_net(), metrics={"rare": rare}).history["test_rare"] == [0.5, 0.5]
+
+
+def test_what_a_metric_draws_on_trial_is_no_part_of_the_run():
+    def noisy(*_):
+        return float(torch.rand(()))
+
+    torch.manual_seed(3)
+    first = run(small_net(), metrics={"noisy": noisy}).history["test_noisy"]
+    torch.manual_seed(3)
+    assert first == [float(torch.rand(())) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "loss"])
+def test_a_metric_does_not_replace_a_built_in_one(name):
+    with pytest.raises(ValueError, match=f"the metric '{name}' would replace the built-in one: give it another name"):
+        run(small_net(), metrics={name: lambda *_: 1.0})
+
+
+def test_metrics_are_a_dict():
+    with pytest.raises(ValueError, match="metrics must be a dict of functions by name"):
+        run(small_net(), metrics=[len])
+
+
+def test_metrics_of_outputs_that_are_dicts():
+    model = Around(lambda net, x: {"out": net(x), "length": x.norm()})
+    own = {"loss": lambda output, y: F.cross_entropy(output["out"], y)}
+    hits = {"hits": lambda output, y: (output["out"].argmax(dim=1) == y).double().mean()}
+    plain = run(small_net())
+    assert run(model, metrics=hits, eval_batch_size=50, **own).history["test_hits"] == plain.history["test_accuracy"]
+
+
+class Answer:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_metrics_of_outputs_that_cannot_be_joined():
+    with pytest.raises(ValueError, match="the metric 'm' needs outputs that are tensors, or dicts and tuples of ten"):
+        run(
+            Around(lambda net, x: Answer(net(x))),
+            loss=lambda output, y: F.cross_entropy(output.value, y),
+            metrics={"m": lambda *_: 1.0},
+        )
+
+
+def test_nothing_is_said_of_an_ordinary_model():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(small_net())

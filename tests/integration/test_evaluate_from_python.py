@@ -1,0 +1,120 @@
+"""`fedlada evaluate` of runs that were made from Python."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import fedlada
+
+TASK = """
+import numpy as np
+import torch
+from torch import nn
+
+random = np.random.default_rng(0)
+x = random.standard_normal((90, 4)).astype("float32")
+classes = (x @ random.standard_normal((4, 3))).argmax(axis=1)
+prices = x.sum(axis=1, keepdims=True)
+clients = [range(60), range(60, 90)]
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def price():
+    return nn.Linear(4, 1)
+
+
+def data():
+    return (x, classes), (x[:30], classes[:30]), clients
+
+
+def other_clients():
+    return *data()[:2], [range(10), range(10, 90)]
+
+
+def all_prices():
+    return (x, prices), (x[:30], prices[:30])
+
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    (tmp_path / "mytask.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("mytask", None)
+    yield importlib.import_module("mytask")
+    sys.modules.pop("mytask", None)
+
+
+def run(task, model, data, rounds=6, **changes):
+    train, test, *_ = data
+    values = {"method": fedlada.recipes.fedavg(), "lr": 0.2, "device": "cpu", "out": "run", "checkpoint_every": 1}
+    return fedlada.simulate(model, train, test=test, rounds=rounds, partition=task.clients, **{**values, **changes})
+
+
+def test_classes_and_clients(task, command):
+    result = run(task, task.net, task.data())
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:data"]
+    report = json.loads(command(*words, "--json").out)
+    assert report["test"]["accuracy"] == pytest.approx(result.history[-1]["test_accuracy"])
+    assert report["rounds"] == 6
+    own = [fedlada.evaluate(result.model, (task.x[c], task.classes[c])) for c in task.clients]
+    assert report["per_client"] == {str(number): one["accuracy"] for number, one in enumerate(own)}
+    worst = min((0, 1), key=lambda number: own[number]["accuracy"])
+    assert report["worst_client"]["client"] == worst
+    assert report["same_clients"]
+    assert set(report["per_class"]) == {str(one) for one in np.unique(task.classes[:30])}
+    shown = command(*words).out
+    assert "run after 6 rounds" in shown
+    assert f"worst client ({worst})" in shown
+    words[-1] = "mytask:other_clients"
+    assert "not the clients of the run" in command(*words).out
+
+
+def test_a_regression_has_its_loss(task, command):
+    result = run(task, task.price, task.all_prices(), lr=lambda round: 0.1 if round < 3 else 3.0)
+    losses = result.history["test_loss"]
+    words = ["evaluate", "run", "--model", "mytask:price", "--data", "mytask:all_prices", "--best", "--json"]
+    report = json.loads(command(*words).out)
+    assert report["rounds"] == losses.index(min(losses)) + 1 < 6
+    assert report["test"]["loss"] == pytest.approx(min(losses))
+    assert "per_class" not in report
+    assert "per_client" not in report
+
+
+def test_arrays_in_a_file(task, command, tmp_path):
+    run(task, task.net, task.data())
+    np.savez(tmp_path / "a.npz", x_train=task.x, y_train=task.classes, x_test=task.x[:30], y_test=task.classes[:30])
+    words = ["evaluate", "run", "--model", "mytask:net", "--dataset", "npz", "--data-dir", "a.npz", "--json"]
+    named = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:data", "--json"]
+    by_file, by_name = (json.loads(command(*one).out) for one in (words, named))
+    assert by_file["test"] == by_name["test"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "was made from Python: name its model (--model package.module:factory) and its data (--data"),
+        (["--model", "mytask:net"], "and its data (--data package.module:function"),
+        (["--data", "mytask:data"], "name its model"),
+        (["--model", "mytask:net", "--data", "mytask:nothing"], "must be (train, test) or (train, test, partition)"),
+        (["--model", "mytask:net", "--data", "mytask:gone"], "the data 'mytask:gone' cannot be imported"),
+        (["--model", "mytask:price", "--data", "mytask:data"], "does not fit the model"),
+        (["--model", "mytask:net", "--data", "mytask:all_prices"], "cannot be measured on these data"),
+    ],
+)
+def test_what_is_missing_is_said(task, command, words, sentence):
+    run(task, task.net, task.data(), rounds=1)
+    assert sentence in command("evaluate", "run", *words, code=2).err

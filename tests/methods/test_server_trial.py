@@ -1,0 +1,77 @@
+"""A server optimizer of one's own is tried before the first round."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import fedlada
+from fedlada import FederatedMethod, ServerOptimizer, recipes
+from fedlada.methods.server_trial import check_server
+from tasks import blobs, small_net
+
+PARAMS = torch.zeros(5)
+
+
+def server(step, init=None):
+    """One with these calls, which get all but the server itself."""
+    calls = {"step": lambda _, *given: step(*given)}
+    if init is not None:
+        calls["init"] = lambda _, params: init(params)
+    return type("Mine", (ServerOptimizer,), calls)()
+
+
+def good(params, _delta, state, _round):
+    return params, state
+
+
+@pytest.mark.parametrize(
+    ("step", "init", "sentence"),
+    [
+        (lambda params, *_: params, None, "must return two things from step, the new"),
+        (lambda params, _, state: (params, state), None, "failed in step: TypeError"),
+        (lambda params, delta, *_: (params, {"m": delta}), None, "init has none, step m"),
+        (lambda params, _, state, __: (params[:2], state), None, "got a tensor of shape (2,)"),
+        (lambda params, *_: (params, None), None, "as its state from step, got NoneType"),
+        (good, lambda _: [], "from init, got list"),
+        (good, lambda: {}, "failed in init: TypeError"),
+    ],
+)
+def test_what_is_wrong_with_it_carries_its_name(step, init, sentence):
+    method = FederatedMethod(name="mine", local=(), server=server(step, init))
+    with pytest.raises(ValueError, match=f"the server optimizer Mine .*{re.escape(sentence)}"):
+        check_server(method, PARAMS)
+    if init is not None:
+        return  # whatever asks which vectors travel has met it before
+    with pytest.raises(ValueError, match="the server optimizer Mine "):
+        fedlada.simulate(small_net(), blobs(), method=method, lr=0.1, rounds=1)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_ours_pass(name):
+    check_server(recipes.RECIPES[name](), PARAMS)
+
+
+def test_the_trial_changes_nothing():
+    drawn = server(lambda params, _, state, __: (params.add_(torch.rand_like(params)), state))
+    params, before = PARAMS.clone(), torch.get_rng_state()
+    check_server(FederatedMethod(name="mine", local=(), server=drawn), params)
+    assert torch.equal(params, PARAMS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Direct(FederatedMethod):
+    """A method that does without its server."""
+
+    def aggregate(self, server, combined, **_):
+        return type(server)(server.params - combined.delta, server.shared, server.optimizer)
+
+
+def test_a_method_that_aggregates_otherwise_is_not_tried():
+    unfit = server(lambda: None)
+    result = fedlada.simulate(
+        small_net(), blobs(), method=Direct(name="direct", local=(), server=unfit), lr=0.1, rounds=1
+    )
+    assert len(result.history) == 1

@@ -1,0 +1,118 @@
+"""The best model of a run, by the metric that suits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from fedlada.server import SGD
+from safetensors import safe_open
+
+import fedlada
+from fedlada import recipes
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.state import Upload
+from tasks import blobs, small_net
+
+X, Y = blobs()
+PRICES = X.sum(axis=1, keepdims=True)
+RATES = (0.02, 0.05, 0.05, 0.4, 0.5, 0.6)
+"""Too large in the end: the loss goes up again."""
+
+
+def run(out, y=PRICES, outputs=1, rounds=6, **changes):
+    values = {"test": (X, y), "method": recipes.fedavg(), "lr": lambda round: RATES[round - 1], "checkpoint_every": 2}
+    return fedlada.simulate(
+        small_net(outputs), (X, y), rounds=rounds, out=out, batch_size=20, device="cpu", **{**values, **changes}
+    )
+
+
+def kept(folder):
+    with safe_open(folder / "checkpoints" / "best.safetensors", "pt") as file:
+        about = file.metadata()
+        return about["metric"], int(about["round"]), file.get_tensor("params")
+
+
+def test_of_a_regression_the_lowest_loss_is_kept(tmp_path):
+    models = []
+    result = run(tmp_path, callbacks=[lambda simulation, _: models.append(simulation.server.params)])
+    losses = result.history["test_loss"]
+    best = losses.index(min(losses))
+    assert 0 < best < 5
+    metric, round, params = kept(tmp_path)
+    assert (metric, round) == ("test_loss", best + 1)
+    assert torch.equal(params, models[best])
+    assert result.history.best() == min(losses)
+    model, found = fedlada.load_run(tmp_path, small_net(1)).best()
+    assert found == best + 1
+    assert fedlada.evaluate(model, (X, PRICES))["loss"] == pytest.approx(min(losses))
+
+
+def test_the_metric_can_be_chosen(tmp_path):
+    by_loss = run(tmp_path / "loss", Y, 3, best="test_loss").history
+    run(tmp_path / "usual", Y, 3)
+    own = {"worst": lambda output, y: -float((output.argmax(dim=1) == y).double().mean())}
+    run(tmp_path / "own", Y, 3, metrics=own, best="test_worst")
+    losses, accuracies = by_loss["test_loss"], by_loss["test_accuracy"]
+    expected = {
+        "loss": ("test_loss", losses.index(min(losses)) + 1),
+        "usual": ("test_accuracy", accuracies.index(max(accuracies)) + 1),
+        "own": ("test_worst", accuracies.index(min(accuracies)) + 1),
+    }
+    assert len({round for _, round in expected.values()}) > 1
+    assert {name: kept(tmp_path / name)[:2] for name in expected} == expected
+
+
+def test_a_run_that_goes_on_keeps_what_is_best_of_all(tmp_path):
+    run(tmp_path / "whole", Y, 3, best="test_loss")
+    for rounds in (2, 5, 6):
+        run(tmp_path / "parts", Y, 3, rounds=rounds, best="test_loss")
+    whole, parts = (kept(tmp_path / name) for name in ("whole", "parts"))
+    assert whole[:2] == parts[:2]
+    assert torch.equal(whole[2], parts[2])
+
+
+def test_another_metric_than_before_is_refused(tmp_path):
+    run(tmp_path, Y, 3, rounds=2)
+    before = (tmp_path / "config.json").read_bytes()
+    with pytest.raises(ValueError, match="keeps its best model by test_accuracy, not test_loss: leave best as it was"):
+        run(tmp_path, Y, 3, rounds=4, best="test_loss")
+    assert (tmp_path / "config.json").read_bytes() == before
+    run(tmp_path, Y, 3, rounds=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halved(FederatedMethod):
+    """FedAvg whose clients send a part of their update."""
+
+    share: float = 0.5
+
+    def finish(self, local, num_steps):
+        upload, kept = super().finish(local, num_steps)
+        return Upload(self.share * upload.delta, upload.extra), kept
+
+
+def halved(**values):
+    return Halved(name="fedavg", local=(), server=SGD(), **values)
+
+
+def test_a_folder_knows_a_subclass_of_a_method(tmp_path):
+    run(tmp_path / "own", rounds=2, method=halved())
+    run(tmp_path / "plain", rounds=2)
+    config = fedlada.load_run(tmp_path / "own", small_net(1)).config
+    assert config["type"] == f"{__name__}.Halved"
+    assert config["fields"] == {"share": "0.5"}
+    with pytest.raises(ValueError, match=r"holds another run \(fields is .*\): take another folder"):
+        run(tmp_path / "own", rounds=4)
+    with pytest.raises(ValueError, match="holds another run"):
+        run(tmp_path / "plain", rounds=4, method=halved())
+    with pytest.raises(ValueError, match=r"share is '0\.5' there and '0\.25' here"):
+        run(tmp_path / "own", rounds=4, method=halved(share=0.25))
+    whole = run(None, rounds=4, method=halved())
+    assert torch.equal(run(tmp_path / "own", rounds=4, method=halved()).server.params, whole.server.params)
+
+
+def test_the_loss_is_written_down(tmp_path):
+    run(tmp_path, rounds=1)
+    assert fedlada.load_run(tmp_path, small_net(1)).config["ran_by"]["loss"] == "mse_loss"

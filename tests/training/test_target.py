@@ -1,0 +1,119 @@
+"""Targets of any metric, and which way is better."""
+
+from __future__ import annotations
+
+import pytest
+
+import fedlada
+from fedlada import recipes
+from fedlada.training.history import History
+from fedlada.training.target import Target, judged_by, lower_is_better
+from tasks import blobs, small_net
+
+X, Y = blobs()
+PRICES = X.sum(axis=1, keepdims=True)
+ROWS = [{"round": 1, "test_loss": 0.5, "bytes_up": 1, "bytes_down": 2}, {"round": 2, "test_loss": 0.2, "extra": 1}]
+
+
+def run(y=Y, outputs=3, **changes):
+    values = {"test": (X, y), "method": recipes.fedavg(), "rounds": 6, "lr": 0.02, "batch_size": 20, "device": "cpu"}
+    return fedlada.simulate(small_net(outputs), (X, y), **{**values, **changes})
+
+
+def test_a_target_is_an_accuracy_or_names_its_metric():
+    assert Target.parse(0.9) == Target.parse("0.9") == Target("test_accuracy", 0.9)
+    assert Target.parse("test_loss:1e-2") == Target("test_loss", 0.01)
+    assert (str(Target.parse(0.9)), str(Target.parse("test_loss:0.1"))) == ("0.9", "test loss 0.1")
+
+
+@pytest.mark.parametrize("text", ["loss", "test_loss:", ":0.1", "test_loss:low", "nan", "test_loss:inf", True])
+def test_what_is_no_target(text):
+    with pytest.raises(ValueError, match="must be"):
+        Target.parse(text)
+
+
+def test_accuracies_are_shares():
+    with pytest.raises(ValueError, match=r"target must be in \[0, 1\], got 1.5"):
+        Target.parse(1.5)
+    assert Target.parse("test_loss:1.5").value == 1.5
+
+
+def test_lower_is_better_for_losses_and_errors():
+    lower = ("test_loss", "validation_loss", "test_rmse", "test_perplexity", "full_train_loss", "test_loss_of_mean")
+    assert all(map(lower_is_better, lower))
+    assert not any(map(lower_is_better, ("test_accuracy", "test_f1", "test_lossless")))
+    assert Target("test_loss", 0.3).is_reached_by(0.3)
+    assert not Target("test_loss", 0.3).is_reached_by(0.31)
+    assert Target("test_accuracy", 0.3).is_reached_by(0.3)
+    assert not Target("test_accuracy", 0.3).is_reached_by(0.29)
+
+
+def test_a_run_is_judged_by_accuracy_where_there_is_one():
+    assert judged_by({"test_loss", "test_accuracy"}) == judged_by(set()) == "test_accuracy"
+    assert judged_by({"test_loss", "test_rmse"}) == "test_loss"
+
+
+def test_a_history_without_accuracy_has_a_best_loss():
+    history = History(ROWS)
+    assert history.best() == history.best("test_loss") == 0.2
+    assert (history.rounds_to(0.3, "test_loss"), history.rounds_to(0.1, "test_loss")) == (2, None)
+    assert history.bytes_to(0.6, "test_loss") == 3
+    assert History([]).best() is None
+
+
+def test_columns_that_are_not_there_are_one_sentence_everywhere():
+    result = run(rounds=1)
+    for ask in (result.history.best, result.history.__getitem__, result.plot):
+        with pytest.raises(KeyError, match=r"the history has no column 'bogus'; it has .*test_accuracy"):
+            ask("bogus")
+
+
+def test_a_run_ends_at_a_target_of_any_metric():
+    whole = run(PRICES, 1).history["test_loss"]
+    assert whole == sorted(whole, reverse=True)
+    stopped = run(PRICES, 1, stop_at={"test_loss": whole[2]})
+    assert len(stopped.history) == 3
+    assert stopped.stopped == f"reached a test loss of {whole[2]:.4f} in round 3"
+    own = run(
+        PRICES, 1, metrics={"rmse": lambda output, y: (output - y).square().mean().sqrt()}, stop_at={"test_rmse": 99.0}
+    )
+    assert len(own.history) == 1
+
+
+def test_either_of_two_targets_ends_a_run():
+    assert len(run(stop_at={"test_loss": 0.0}, stop_at_accuracy=0.0).history) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"stop_at_accuracy": 0.9},
+            r"there is no accuracy to stop at with the loss mse_loss: take stop_at=\{'test_loss",
+        ),
+        (
+            {"stop_at": {"test_acuracy": 0.9}},
+            "'test_acuracy' is not measured in this run, which has train_loss, test_loss",
+        ),
+        ({"stop_at": 0.9}, r"stop_at must be a dict such as \{'test_loss': 0.1\}, got 0.9"),
+        ({"stop_at": {"test_loss": "low"}}, "the target of test_loss must be a number"),
+        ({"best": "test_accuracy"}, "'test_accuracy' is not measured in this run"),
+        (
+            {"best": "test_loss", "test": None},
+            "'test_loss' is not measured in this run, which has train_loss; give test=",
+        ),
+    ],
+)
+def test_targets_that_no_round_can_reach_are_refused(changes, sentence):
+    rounds = []
+    with pytest.raises(ValueError, match=sentence):
+        run(PRICES, 1, callbacks=[lambda *_: rounds.append(1)], **changes)
+    assert not rounds
+
+
+def test_what_is_measured_can_be_named():
+    validation = {"validation": (X, PRICES), "eval_train_every": 1}
+    for metric in ("train_loss", "validation_loss", "full_train_loss"):
+        assert len(run(PRICES, 1, stop_at={metric: 1e9}, **validation).history) == 1
+    other = run(method=recipes.feddyn(), stop_at={"test_accuracy_of_mean": 0.0})
+    assert len(other.history) == 1
