@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import class_axis, hits, ignored_by
+from fedlada.engines.inputs import inputs_for
 from fedlada.methods.validation import count, option
 from fedlada.models.call import call
 
@@ -88,7 +89,9 @@ def evaluate(
     `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`.
     """
     first = next(module.parameters())
-    samples = as_samples(samples, first.device, first.dtype)
+    if not isinstance(samples, Samples):
+        samples = as_samples(samples, first.device, first.dtype)
+        samples = inputs_for(module, samples, first.device, first.dtype, scaled=False).of(samples)
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
     totals = Totals(loss, first.device)

@@ -31,6 +31,7 @@ FREE_TO_CHANGE = {
     "keep",
     "tensorboard",
     "replies",
+    "name",
     RAN_BY,
 }
 """Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
@@ -121,6 +122,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     untrained = untrained_digest(engine.model(simulation.server.params))
     clients = hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in plan.clients))
     return {
+        **({"name": simulation.name} if simulation.name else {}),
         **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),

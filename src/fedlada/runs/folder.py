@@ -30,7 +30,7 @@ from fedlada.runs.config import (
 )
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
-from fedlada.training.history import History, Row
+from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
 
 DISCARDED = "checkpoints-discarded"
@@ -175,7 +175,7 @@ class RunFolder(Observer):
                 self.warn(f"{error}; the checkpoint before it is used")
                 continue
             simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
-            simulation.history = History(rows[:round])
+            simulation.history = simulation.history_of(rows[:round])
             break
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints

@@ -21,10 +21,16 @@ Row = dict[str, Any]
 
 
 class History(Sequence[Row]):
-    """The rounds in their order; `history["test_accuracy"]` is one column, with None where it was not measured."""
+    """The rounds in their order; `history["test_accuracy"]` is one column, with None where it was not measured.
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    `client_names` and `class_names` are the names of client and class 0, 1, ..., where they have any.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row] = (), *, client_names: Sequence[str] = (), class_names: Sequence[str] = ()
+    ) -> None:
         self.rows: list[Row] = list(rows)
+        self.client_names, self.class_names = tuple(client_names), tuple(class_names)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -44,7 +50,9 @@ class History(Sequence[Row]):
                 known = ", ".join(sorted({name for row in self.rows for name in row}))
                 raise KeyError(f"the history has no column {key!r}; it has {known}")
             return [row.get(key) for row in self.rows]
-        return History(self.rows[key]) if isinstance(key, slice) else self.rows[key]
+        if isinstance(key, slice):
+            return History(self.rows[key], client_names=self.client_names, class_names=self.class_names)
+        return self.rows[key]
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:
         """The rounds in which a metric was measured, and its values."""
@@ -90,9 +98,11 @@ class Result:
     """What ran the clients: "sequential" or "stacked"."""
     engine_reason: str = ""
     """How, and where it is not what was asked for, why."""
+    name: str = ""
+    """How the run is called; empty where it goes by its method's name."""
 
     def plot(self, metric: str | None = None) -> Figure:
         """A picture of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
         from fedlada.plots.draw import plot_histories
 
-        return plot_histories({self.method.name: [self.history]}, metric=metric)
+        return plot_histories({self.name or self.method.name: [self.history]}, metric=metric)

@@ -62,7 +62,9 @@ class Simulation:
         evaluation: EvaluationOptions = AS_USUAL,
         messages: Messages | str = "float32",
         threads: int = 1,
+        name: str = "",
     ) -> None:
+        self.name = name
         self.threads = check_threads(threads)
         self.engine = engine
         self.plan = plan
@@ -78,12 +80,17 @@ class Simulation:
         self.round = 0
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
-        self.history = History()
+        self.history = self.history_of([])
         self.stopped, self.paused = "", False
         self._plans: dict[int, RoundPlan] = {}
         for what, samples in (("test", test), ("validation", validation)):
             if samples is not None:
                 engine.check_test(samples, what)
+
+    def history_of(self, rows: Sequence[Row]) -> History:
+        """Rows with the names of the clients and classes that their numbers stand for."""
+        names = self.plan.client_names if isinstance(self.plan, Plan) else ()
+        return History(rows, client_names=names, class_names=self.train.class_names if self.train is not None else ())
 
     def stop(self, why: str) -> None:
         """End the run after the current round."""
@@ -211,7 +218,7 @@ class Simulation:
         """The model, the history and the server as they are now."""
         engine = self.engine
         model = engine.model(self.server.params)
-        return Result(model, self.history, engine.method, self.server, self.stopped, engine.kind, engine.why)
+        return Result(model, self.history, engine.method, self.server, self.stopped, engine.kind, engine.why, self.name)
 
     @contextmanager
     def _seeded(self, purpose: str, round: int) -> Iterator[None]:
