@@ -176,9 +176,13 @@ def test_clients_and_classes_are_called_by_their_names(on_folder, tmp_path):
     images = ["--data-dir", on_folder / "images", "--image-size", 8]
     assert "2: a, b" in fedlada("data", "show", "folder", *images).stdout
     np.savez(tmp_path / "numbers.npz", x=RANDOM.standard_normal((60, 5)), y=RANDOM.standard_normal(60))
-    numbers = fedlada("data", "show", "npz", "--data-dir", tmp_path / "numbers.npz", "--partition", "iid").stdout
+    where = ["--data-dir", tmp_path / "numbers.npz", "--partition", "iid"]
+    numbers = fedlada("data", "show", "npz", *where, "--out", tmp_path / "numbers.png").stdout
     assert "targets" in numbers
-    assert "classes" not in numbers
+    assert "classes per client" not in numbers
+    fedlada("run", "--dataset", "npz", *where, *SMALL, "--out", tmp_path / "n")
+    wrong = fedlada("evaluate", tmp_path / "n", code=2)
+    assert "the targets of npz are no classes, whose accuracy evaluate measures" in wrong.stderr
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,11 @@ def _measured(
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))
     _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     labels, test_labels = train.labels(), test.labels()
+    if test_labels.dtype.kind == "f":
+        raise ValueError(
+            f"the targets of {experiment.dataset} are no classes, whose accuracy evaluate measures: "
+            f"the test loss of each round is in {folder / 'metrics.jsonl'}, and fedlada report shows it"
+        )
     partition = experiment.build_partition(source)
     names = Names(partition.client_names(), source.class_names)
     hits = predictions(model, test) == test_labels

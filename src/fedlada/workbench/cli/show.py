@@ -147,7 +147,8 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
         from fedlada.plots.draw import plot_partition
 
         rule = "one client for each key" if isinstance(partition, ByKey) else partition
-        plot_partition(clients, labels, title=f"{experiment.dataset}: {rule}").savefig(out)
+        counted = labels if is_classes else np.zeros(len(labels), dtype=np.int64)
+        plot_partition(clients, counted, title=f"{experiment.dataset}: {rule}").savefig(out)
         if not as_json:
             print(f"the partition is drawn in {out}")
 
