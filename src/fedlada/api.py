@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedlada.data.samples import as_samples
+from fedlada.data.given import Collate
 from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
@@ -35,6 +35,8 @@ from fedlada.training.resolve import (
     resolve_model,
     resolve_schedule,
     resolve_targets,
+    resolve_test,
+    resolve_train,
     resolve_work,
 )
 from fedlada.training.shared import SharedState, SharedStop
@@ -52,6 +54,7 @@ def simulate(
     test: Any = None,
     validation: Any = None,
     partition: Partition | Iterable[Iterable[int]] | None = None,
+    collate_fn: Collate | None = None,
     rounds: int = 100,
     cohort_size: int | None = None,
     cohorts: Cohorts | None = None,
@@ -73,6 +76,7 @@ def simulate(
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool = False,
+    name: str = "",
     out: str | Path | RunFolder | None = None,
     checkpoint_every: int = 10,
     seed: int = 0,
@@ -91,15 +95,21 @@ def simulate(
         model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
             function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
             nor sent.
-        train: an `(x, y)` pair of numpy or torch arrays, or a map-style torch `Dataset`. Several inputs are a tuple of
-            arrays or a dict by the names of the model's arguments. A model may return a dict or object with `logits`.
+        train: an `(x, y)` pair of numpy or torch arrays or pandas frames, a map-style torch `Dataset`, or one of
+            Hugging Face (see `fedlada.data.columns`). Several inputs are a tuple of arrays or a dict by the names of
+            the model's arguments. A dict by the names of clients, or a list, holds the data of each. A model may
+            return a dict or object with `logits`. It is given whole numbers as they are if it takes them; if not,
+            bytes of the shape of images are scaled by the training images' mean and deviation, and all other whole
+            numbers become floats.
         method: a method, as from `fedlada.recipes`, or a name for what `fedlada run` takes for data of one's own (see
             `fedlada.suggested`; that may change from version to version, a recipe that is written out does not).
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
         validation: like `test`, for data that was held out to tune on: `validation_loss`, `validation_accuracy`.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
             `ByKey`), or the sample numbers of each client (a list, or a dict by client). By default ten equal
-            clients, IID.
+            clients, IID. Names of clients, in a dict or as keys, stay in the history and the folder.
+        collate_fn: a function of a list of samples that gives `(x, y)`, for those that need padding. It is called
+            once, for all of them; a `collate_fn` of the data set itself is used likewise.
         rounds: how many rounds to run.
         cohort_size: clients per round, drawn without replacement; by default all.
         cohorts: another way of drawing them, from `fedlada.cohorts`.
@@ -125,6 +135,7 @@ def simulate(
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
         progress: show a progress display.
+        name: how the run is called in reports and pictures, instead of by its method.
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
         checkpoint_every: rounds between checkpoints.
         seed: fixes everything that is random.
@@ -154,9 +165,11 @@ def simulate(
     place = processes.own_device(resolve_device(device))
     network = resolve_model(model, seed, dtype)
     numbers = dtype or next(iter(trainable(network).values())).dtype
-    train_samples = as_samples(train, place, numbers)
+    train_samples, partition, inputs = resolve_train(train, partition, network, place, numbers, collate_fn)
+    clients, client_names = resolve_clients(partition, train_samples, seed)
     plan = Plan(
-        clients=resolve_clients(partition, train_samples, seed),
+        clients=clients,
+        client_names=client_names,
         cohorts=resolve_cohorts(cohorts, cohort_size),
         work=work,
         schedule=resolve_schedule(lr, lr_decay, method),
@@ -183,12 +196,14 @@ def simulate(
 
         processes.join(place)
         runner = DistributedEngine(runner, ordered=ordered)
-    test_samples = None if test is None else as_samples(test, place, numbers)
+    test_samples, validation_samples = (
+        resolve_test(data, place, numbers, collate_fn, inputs) for data in (test, validation)
+    )
     simulation = Simulation(
         runner,
         plan,
         test_samples,
-        validation=None if validation is None else as_samples(validation, place, numbers),
+        validation=validation_samples,
         metrics=metrics,
         train=train_samples,
         evaluation=EvaluationOptions(
@@ -197,6 +212,7 @@ def simulate(
         messages=rules,
         threads=threads,
         best=best,
+        name=name,
     )
     check_targets(targets, simulation)
     observers = [as_observer(callback) for callback in callbacks]

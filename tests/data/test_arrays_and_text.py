@@ -6,6 +6,7 @@ import io
 import tracemalloc
 import zipfile
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,7 +57,17 @@ def test_floats_stay_as_they_are_and_one_table_is_split(tmp_path):
     [
         ({"x_train": np.zeros((2, 3))}, r"has no array 'y_train': it needs .*; it has x_train"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(2, int)}, r"one row .* got shapes \(3, 2\) and \(2,\)"),
-        ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, r"one whole number .* of float64"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 2, 2))}, r"one number, or one row of them, .* of float64"),
+        (
+            {"x": np.zeros((3, 2)), "y": np.array([[0, 2], [1, 0], [0, 0]])},
+            "must hold zeros and ones: one for",
+        ),
+        (
+            {"x": np.zeros((3, 2)), "y": np.zeros(3, int), "client": np.zeros(2, int)},
+            r"client needs one name or whole number for each of the 3 samples, got shape \(2,\) of int64",
+        ),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(3, int), "client": np.zeros(3)}, r"client needs one name .* of float64"),
+        ({**splits(np.zeros((4, 2)), np.zeros(4, int), 2), "y_test": np.zeros(2)}, "y_train and y_test are not of one"),
         ({"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])}, "y holds the label -1, and classes count from 0"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "one row"),
         ({"x": np.array([object()]), "y": np.zeros(1, int)}, "x holds Python objects, which are never loaded"),
@@ -163,6 +174,76 @@ def test_any_numbers_train_with_the_default_model(tmp_path, kind):
         dataset="npz", data_dir=str(tmp_path / "data.npz"), method="fedavg", rounds=1, num_clients=3, cohort_size=2
     )
     assert len(experiment.run().history) == 1
+
+
+def test_clients_of_an_npz_by_name(tmp_path):
+    x, y = RANDOM.standard_normal((60, 4)), np.arange(60) % 2
+    owner = np.array(["zoe", "anna", "bob"])[np.arange(60) % 3]
+    np.savez(tmp_path / "data.npz", x=np.column_stack([x, np.arange(60)]), y=y, client=owner)
+    source = load_dataset("npz", str(tmp_path / "data.npz"))
+    assert source.client_names == ("anna", "bob", "zoe")
+    named = np.array(source.client_names)
+    assert (named[source.client] == owner[source.train[0][:, -1].astype(int)]).all()
+    assert (named[source.test_client] == owner[source.test[0][:, -1].astype(int)]).all()
+    experiment = Experiment(
+        dataset="npz",
+        data_dir=str(tmp_path / "data.npz"),
+        method="fedavg",
+        rounds=1,
+        partition="natural",
+        cohort_size=2,
+    )
+    assert experiment.run().history.client_names == ("anna", "bob", "zoe")
+    held = experiment.build_partition(source.holding_out(0.5))
+    assert held.client_names() == ("anna", "bob", "zoe")
+    only = source.client != 0
+    without = replace(source, train=(source.train[0][only], source.train[1][only]), client=source.client[only])
+    assert experiment.build_partition(without).client_names() == ("bob", "zoe")
+
+
+def test_clients_of_an_npz_by_number(tmp_path):
+    x, y = RANDOM.standard_normal((8, 4)), np.arange(8) % 2
+    clients = {"client_train": np.array([7, 7, 3, 3, 9]), "client_test": np.array([3, 9, 5])}
+    np.savez(tmp_path / "data.npz", **splits(x, y, 5), **clients)
+    source = load_dataset("npz", tmp_path / "data.npz")
+    assert source.client_names == ("3", "7", "9")
+    assert source.client.tolist() == [1, 1, 0, 0, 2]
+    assert source.test_client.tolist() == [0, 2, -1]
+
+
+def test_an_npz_without_clients_says_how_to_name_them(tmp_path):
+    np.savez(tmp_path / "data.npz", x=RANDOM.standard_normal((8, 4)), y=np.arange(8) % 2)
+    experiment = Experiment(dataset="npz", data_dir=str(tmp_path / "data.npz"), partition="natural")
+    with pytest.raises(ValueError, match="choose a --partition, or save their clients as an array `client`"):
+        experiment.run()
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        (np.linspace(-3, 3, 60), (60, 1)),
+        (RANDOM.standard_normal((60, 2)).astype(np.float32), (60, 2)),
+        (RANDOM.integers(0, 2, (60, 3)), (60, 3)),
+        (RANDOM.integers(0, 2, (60, 3)).astype(bool), (60, 3)),
+    ],
+    ids=["numbers", "rows", "labels", "truth values"],
+)
+def test_numbers_and_several_labels_as_targets(tmp_path, y, expected):
+    np.savez(tmp_path / "data.npz", x=RANDOM.standard_normal((60, 4)), y=y)
+    (_, train), (_, test) = load_npz(tmp_path / "data.npz")
+    assert train.dtype.kind == "f"
+    assert (len(train) + len(test), train.shape[1]) == expected
+    assert load_dataset("npz", tmp_path / "data.npz").num_classes == expected[1]
+    run = {"dataset": "npz", "data_dir": str(tmp_path / "data.npz"), "method": "fedavg", "rounds": 1}
+    experiment = Experiment(**run, num_clients=3, cohort_size=2, partition="iid")
+    assert experiment.run().history[0]["test_loss"] > 0
+    with pytest.raises(ValueError, match=r"got floating-point targets: take IID or ByKey \(--partition iid or natural"):
+        Experiment(**run, num_clients=3, cohort_size=2).run()
+
+
+def test_truth_values_are_two_classes(tmp_path):
+    np.savez(tmp_path / "data.npz", x=RANDOM.standard_normal((60, 4)), y=np.arange(60) % 2 == 0)
+    assert load_dataset("npz", tmp_path / "data.npz").num_classes == 2
 
 
 def write_library(folder, num_modules=3, length=2000):

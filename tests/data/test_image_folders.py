@@ -70,6 +70,60 @@ def test_an_image_folder(folder):
     assert not again.images.flags.writeable
 
 
+def test_files_that_are_left_out_are_counted_once(folder):
+    root, _ = folder
+    write_image(root / "train/cat/more/deeper/a.png")
+    write_image(root / "test/dog/more/b.jpg")
+    (root / "train/dog/drawing.svg").write_text("<svg/>")
+    (root / "train/dog/notes.txt").write_text("no picture")
+    (root / "train/dog/.hidden.svg").write_text("")
+    said = []
+    train, _, _ = load_image_folder(str(root), say=said.append)
+    assert len(train.labels) == 8
+    assert said == [
+        f"{root}: left out are 2 images in folders inside the classes and 1 files of unread types, "
+        f"such as {root}/test/dog/more/b.jpg"
+    ]
+    load_image_folder(root, say=said.append)
+    assert len(said) == 1
+
+
+def test_nothing_is_said_where_nothing_is_left_out(folder, capsys):
+    load_image_folder(folder[0])
+    assert capsys.readouterr().err == ""
+    (folder[0] / "train/dog/drawing.svg").write_text("<svg/>")
+    write_image(folder[0] / "train/dog/new.png")
+    load_image_folder(folder[0])
+    assert capsys.readouterr().err.startswith(f"fedlada: {folder[0]}: left out are 1 files of unread types, such as ")
+
+
+def test_all_damaged_files_are_named_at_once(folder):
+    root, _ = folder
+    files = sorted((root / "train").rglob("*.png"))
+    whole = files[0].read_bytes()
+    for file in files[:5]:
+        file.write_bytes(b"no image")
+    with pytest.raises(
+        ValueError, match=r"cat/0.png is not .*; .*cat/1.png is .*; .*cat/2.png is .*; and 2 more files$"
+    ):
+        load_image_folder(root)
+    for file in files[:2]:
+        file.write_bytes(whole[:-30])  # the header can be read, the rest cannot
+    for file in files[2:5]:
+        file.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"cat/0.png is damaged: .*; .*cat/1.png is damaged: [^;]*$"):
+        load_image_folder(root)
+    for file in files[:2]:
+        file.write_bytes(whole)
+    assert len(load_image_folder(root)[0].labels) == 8
+
+
+def test_the_names_of_the_classes_stay(folder):
+    source = load_dataset("folder", folder[0])
+    assert source.class_names == source.train.class_names == source.test.class_names == ("cat", "dog")
+    assert source.holding_out(0.5).train.class_names == ("cat", "dog")
+
+
 def test_class_folders_alone_give_a_fixed_test_set(tmp_path):
     for name in ("a", "b"):
         for number in range(6):

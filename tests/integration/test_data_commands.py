@@ -137,11 +137,52 @@ def test_evaluate_on_other_data(on_folder, tmp_path):
     finally:
         (on_folder / "moved").rename(on_folder / "images")
     fitting = write_npz(tmp_path / "fits.npz")
+    assert set(ours["per_class"]) == {"a", "b"}
+    assert "class a" in fedlada("evaluate", on_folder / "r").stdout
     other = json.loads(fedlada("evaluate", on_folder / "r", "--dataset", "npz", "--data-dir", fitting, "--json").stdout)
     assert set(other["per_class"]) == {"0", "1"}
     floats = tmp_path / "floats.npz"  # not images in bytes: augmenting them would be refused
     np.savez(floats, x=RANDOM.standard_normal((60, 3, 8, 8)), y=np.arange(60) % 2)
     fedlada("evaluate", on_folder / "r", "--dataset", "npz", "--data-dir", floats)
+
+
+def test_evaluate_says_that_a_folder_has_other_classes_now(on_folder):
+    (on_folder / "images" / "test" / "a").rename(on_folder / "images" / "test" / "c")
+    (on_folder / "images" / "train" / "a").rename(on_folder / "images" / "train" / "c")
+    try:
+        wrong = fedlada("evaluate", on_folder / "r", code=2)
+    finally:
+        (on_folder / "images" / "test" / "c").rename(on_folder / "images" / "test" / "a")
+        (on_folder / "images" / "train" / "c").rename(on_folder / "images" / "train" / "a")
+    assert (
+        "was trained on the classes a, b, but the data have b, c: give the data of then with --data-dir" in wrong.stderr
+    )
+
+
+def test_clients_and_classes_are_called_by_their_names(on_folder, tmp_path):
+    owner = np.array(["zoe", "anna", "bob"])[np.arange(60) % 3]
+    np.savez(tmp_path / "mine.npz", x=RANDOM.standard_normal((60, 5)), y=np.arange(60) % 2, client=owner)
+    where = ["--data-dir", tmp_path / "mine.npz", "--partition", "natural"]
+    assert "3: anna, bob, zoe" in fedlada("data", "show", "npz", *where).stdout
+    shown = json.loads(fedlada("data", "show", "npz", *where, "--json").stdout)
+    assert (shown["clients"], shown["client names"]) == (3, ["anna", "bob", "zoe"])
+    fedlada(
+        "run", "--dataset", "npz", *where, "--cohort-size", 2, "--rounds", 1, "--device", "cpu", "--out", tmp_path / "r"
+    )
+    report = json.loads(fedlada("evaluate", tmp_path / "r", "--json").stdout)
+    assert set(report["per_client"]) == {"anna", "bob", "zoe"}
+    assert f"worst client ({report['worst_client']['client']})" in fedlada("evaluate", tmp_path / "r").stdout
+    assert json.loads((tmp_path / "r" / "clients.json").read_text())["client_names"] == ["anna", "bob", "zoe"]
+    images = ["--data-dir", on_folder / "images", "--image-size", 8]
+    assert "2: a, b" in fedlada("data", "show", "folder", *images).stdout
+    np.savez(tmp_path / "numbers.npz", x=RANDOM.standard_normal((60, 5)), y=RANDOM.standard_normal(60))
+    where = ["--data-dir", tmp_path / "numbers.npz", "--partition", "iid"]
+    numbers = fedlada("data", "show", "npz", *where, "--out", tmp_path / "numbers.png").stdout
+    assert "targets" in numbers
+    assert "classes per client" not in numbers
+    fedlada("run", "--dataset", "npz", *where, *SMALL, "--out", tmp_path / "n")
+    wrong = fedlada("evaluate", tmp_path / "n", code=2)
+    assert "the targets of npz are no classes, whose accuracy evaluate measures" in wrong.stderr
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,22 @@ def test_every_combiner_equals_its_simulation(combiner, caplog):
         assert "sent more than the bound and was scaled down" in caplog.text
 
 
+def test_whole_numbers_are_read_on_the_nodes_as_in_a_simulation():
+    whole, method = (10 * X).astype(int), recipes.fedavg()
+
+    def load_whole(context):
+        own = CLIENTS[context.node_config["partition-id"]]
+        return whole[own], Y[own]
+
+    app = client_app(small_net(), load_whole, method=method)
+    strategy = MethodStrategy(small_net(), method, num_clients=5, test=(whole, Y), **SETTINGS)
+    real = strategy.run(InProcessGrid(app, 5), 3, progress=False)
+    data = {"train": (whole, Y), "test": (whole, Y), "partition": CLIENTS, "engine": "sequential"}
+    simulated = simulate_any(small_net(), method=method, rounds=3, **data, **SETTINGS)
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
+
+
 class RandomFeatures(nn.Module):
     """Most of it is drawn from the seed and never trained: a frozen layer, a buffer, the masks of dropout."""
 

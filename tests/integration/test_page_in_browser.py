@@ -11,6 +11,7 @@ import pytest
 
 import fedlada
 from fedlada.plots.chart import Chart, Series
+from fedlada.runs.clients import Names
 from fedlada.workbench.report.page import RunRecord, write_page
 from fedlada.workbench.report.table import Table
 from fedlada.workbench.report.watch import LiveReport, serve
@@ -182,6 +183,19 @@ def test_hovering_and_the_keyboard_show_values(browser, comparison):
         visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.get_by_role("button", name="Copy the command", exact=True).click()
         assert page.evaluate("navigator.clipboard.readText()") == "fedlada compare --methods fedavg,fedlada"
+
+
+def test_clients_and_classes_are_read_by_their_names(browser, tmp_path):
+    names = Names(clients=tuple(f"hospital {n}" for n in range(10)), classes=("cat", "dog", "a long name"))
+    write_page(tmp_path / "page.html", title="named", runs=[run("fedavg", 0, 1.0, names=names)])
+    with Visit(browser, (tmp_path / "page.html").as_uri()) as (page, visit):
+        page.get_by_role("img", name="How often each client was drawn").press("End")
+        expect(page.locator("#spoken")).to_contain_text("client hospital 9, took part")
+        expect(page.locator("#spoken")).to_contain_text("most of class dog")
+        held = page.get_by_role("img", name="Samples of each of 3 classes")
+        expect(held).to_contain_text("a long…")
+        expect(held).to_contain_text("hospit")
+        assert not visit.wrong
 
 
 def test_a_hostile_run_stays_text(browser, tmp_path):

@@ -480,6 +480,10 @@ class Labelled(TensorDataset):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (
+            {"partition": "dirichlet"},
+            r"partition must be an object such as fedlada.data.IID\(num_clients=10\), got '",
+        ),
         ({"partition": 10}, "partition must come from fedlada.data or list each client's samples, got 10"),
         ({"partition": [np.arange(300) < 5]}, "client 0 must be given by sample numbers, got values of type bool"),
         ({"partition": [[0.5]]}, "got values of type float64"),

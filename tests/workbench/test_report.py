@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedlada.plots.chart import Chart, Series
+from fedlada.runs.clients import Names
 from fedlada.training.history import History
 from fedlada.workbench.cli.flags import build_experiment
 from fedlada.workbench.cli.run import run as run_command_line
@@ -17,9 +18,10 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.comparison import Comparison
 from fedlada.workbench.report.curves import all_curves
+from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import render, script_json, write_page
 from fedlada.workbench.report.payload import kept_rounds, rows_per_run, run_payload, share_labels
-from fedlada.workbench.report.records import find_runs, read_runs, told_apart
+from fedlada.workbench.report.records import StoredFiles, find_runs, named, read_runs, told_apart
 from fedlada.workbench.report.stored import read_charts, read_tables, write_charts, write_tables
 from fedlada.workbench.report.table import Table
 from run_records import record, row
@@ -173,6 +175,27 @@ def test_groups_are_named_by_what_tells_them_apart():
     assert group_names(stored) == ["fedlada, power 0.5", "fedlada, power 0.25"]  # of which the first is not stored
     # With the data set many fields change: naming that one is enough.
     assert group_names([config("fedavg"), config("fedavg", 1, "mnist", 0.2)]) == ["fedavg, digits", "fedavg, mnist"]
+
+
+def test_runs_from_python_are_named_as_their_author_says():
+    ours = {"method": "fedlada", "not_trained": "ab" * 32, "cohorts": "Everyone()"}
+    stored = [
+        StoredFiles(KnownRun(Path(f"run{n}")), one, [row(1)], None)
+        for n, one in enumerate([{**ours, "name": "wide"}, {**ours, "name": "narrow", "not_trained": "cd" * 32}])
+    ]
+    assert [one.group for one in named(stored)] == ["wide", "narrow"]
+    # Without a name a digest is cut, and a data set that has no name is one's own.
+    apart = told_apart(["fedlada"] * 2, [{"dataset": "digits"}, ours])
+    assert apart == ["fedlada, digits", "fedlada, own data"]
+    assert told_apart(["a"] * 2, [ours, {**ours, "not_trained": "cd" * 32}])[0] == "a, not trained abababab"
+    assert run_payload(named(stored)[0], 300)["dataset"] == "own data"
+
+
+def test_names_of_clients_and_classes_are_on_the_page():
+    names = Names(clients=("anna", "bob", "zoe"), classes=("cat", "dog"))
+    shown = run_payload(record(names=names), 300)["clients"]
+    assert (shown["names"], shown["classes"]) == (["anna", "bob", "zoe"], ["cat", "dog"])
+    assert "names" not in run_payload(record(), 300)["clients"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlada.data.images import Bytes
+from fedlada.federation.randomness import Ints
 
 FILES = {
     "cifar10": ("cifar-10-batches-py", {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}),
@@ -39,8 +40,9 @@ ADMITTED: dict[tuple[str, str], Callable[[], Any]] = {
 """All that a pickle may name: what arrays and byte strings are made of."""
 
 
-def load_cifar(folder: Path, name: str, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+def load_cifar(folder: str | Path, name: str, split: str) -> tuple[Bytes, Ints]:
     """The images `[N, 3, 32, 32]` and fine labels of a split, as many as the files hold."""
+    folder = Path(folder)
     inside, splits = FILES[name]
     place = folder if inside in (folder.name, folder.resolve().name) else folder / inside
     if not place.is_dir():

@@ -21,9 +21,9 @@ FILES = {
 }
 
 
-def load_idx(folder: Path, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+def load_idx(folder: str | Path, split: str) -> tuple[Bytes, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
     """The images `[N, 1, H, W]` and labels of a split; what is missing or damaged is named."""
-    images_path, labels_path = (_find(folder, name) for name in FILES[split])
+    images_path, labels_path = (_find(Path(folder), name) for name in FILES[split])
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise ValueError(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fedlada.data.images import Bytes
 from fedlada.data.limits import Unfit
+
+Found = TypeVar("Found")
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,6 +24,31 @@ MOST_PIXELS = 80_000_000
 GREY = ("1", "L", "LA", "La")
 REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 """Pillow's modes without a range that could be brought to bytes; it would cut them off at 255."""
+
+
+class Faults:
+    """What is wrong with many files, said of all of them at once."""
+
+    SHOWN = 3
+
+    def __init__(self) -> None:
+        self.found: list[ValueError] = []
+
+    def none_in(self, read: Callable[..., Found], file: str, *how: Any) -> Found | None:
+        """What a function reads from a file; None where the file is at fault, which is noted."""
+        try:
+            return read(file, *how)
+        except ValueError as error:
+            self.found.append(error)
+            return None
+
+    def refuse(self) -> None:
+        """Name the first few files at fault, and how many there are."""
+        if not self.found:
+            return
+        more = len(self.found) - self.SHOWN
+        words = "; ".join(str(error) for error in self.found[: self.SHOWN])
+        raise ValueError(f"{words}; and {more} more files" if more > 0 else words) from None
 
 
 def read_image(file: str, shape: tuple[int, ...], image_size: int | None = None) -> Bytes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -13,15 +14,25 @@ import numpy as np
 
 from fedlada.data.cache import Decoded, open_or_build
 from fedlada.data.held_out import held_out
-from fedlada.data.image_file import is_grey, read_image, upright_size
+from fedlada.data.image_file import Faults, is_grey, read_image, upright_size
 from fedlada.data.images import Bytes
 from fedlada.federation.randomness import Ints
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
+Say = Callable[[str], None]
+"""Told, once, what the user should know."""
+
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".gif", ".tif", ".tiff")
+UNREAD = (".svg", ".heic", ".heif", ".avif", ".jp2", ".ico", ".psd", ".eps", ".pdf", ".jfif", ".tga", ".dcm", ".npy")
+"""Types of files that people keep pictures in and that are not read."""
 TINY = "tiny-imagenet-200"
+
+
+def say_on_standard_error(text: str) -> None:
+    """One line, as the command line says things."""
+    print(f"fedlada: {text}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,8 @@ class Listing:
 
     files: list[str]
     labels: Ints
+    left_out: tuple[str, ...] = ()
+    """Images in folders inside those of the classes, and files of types that are not read."""
 
     def part(self, chosen: Ints) -> Listing:
         """Some of the files."""
@@ -37,13 +50,19 @@ class Listing:
 
 
 def load_image_folder(
-    folder: Path, *, image_size: int | None = None, progress: Progress | None = None
+    folder: str | Path,
+    *,
+    image_size: int | None = None,
+    progress: Progress | None = None,
+    say: Say = say_on_standard_error,
 ) -> tuple[Decoded, Decoded, list[str]]:
     """The training and test images and the classes' names of `FOLDER/train/CLASS/*` and `FOLDER/test/CLASS/*`.
 
     `val` will do for `test`. Where there are only class folders, a sixth of the images, always the same, is the test
     set. `image_size` scales the shorter side and cuts the middle; without it all images must have one size.
+    Files that are left out are counted and told to `say` when the images are decoded for the first time.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}: an image folder holds train/CLASS/*.png and test/CLASS/*.png")
     if (folder / "train").is_dir():
@@ -56,11 +75,17 @@ def load_image_folder(
         names = _class_names(folder)
         everything = _list_classes(folder, names)
         train, test = (everything.part(own) for own in held_out(len(everything.files), "image folder test split"))
+        train = replace(train, left_out=everything.left_out)
     if not train.files or not test.files:
         raise ValueError(
             f"{folder} holds {len(train.files)} training and {len(test.files)} test images: both are needed"
         )
-    shape = cache(lambda: _common_shape(train, test, image_size))  # reads every header: only where a cache is built
+
+    @cache
+    def shape() -> tuple[int, ...]:  # reads every header: only where a cache is built
+        _say_left_out(folder, (*train.left_out, *test.left_out), say)
+        return _common_shape(train, test, image_size)
+
     fingerprint = _fingerprint(folder, image_size, train, test)  # both splits decide the shape
     decoded = (
         _decode(folder, split, listing, fingerprint, shape, image_size, progress)
@@ -69,8 +94,9 @@ def load_image_folder(
     return *decoded, names  # type: ignore[return-value]
 
 
-def load_tiny_imagenet(data_dir: Path, *, progress: Progress | None = None) -> tuple[Decoded, Decoded, list[str]]:
+def load_tiny_imagenet(data_dir: str | Path, *, progress: Progress | None = None) -> tuple[Decoded, Decoded, list[str]]:
     """TinyImageNet from its official folder; the test set is `val`, because `test` has no labels."""
+    data_dir = Path(data_dir)
     folder = data_dir if TINY in (data_dir.name, data_dir.resolve().name) else data_dir / TINY
     wnids = folder / "wnids.txt"
     if not wnids.is_file():
@@ -109,6 +135,7 @@ def _list_classes(folder: Path, names: Sequence[str], inside: str = "") -> Listi
     """All images below the folders of the classes; a class without images is named."""
     files: list[str] = []
     labels: list[int] = []
+    left_out: list[str] = []
     unknown = sorted(set(_class_names(folder)) - set(names))
     if unknown:
         raise ValueError(f"{folder} has a folder {unknown[0]!r}, which is not one of the {len(names)} classes")
@@ -117,11 +144,35 @@ def _list_classes(folder: Path, names: Sequence[str], inside: str = "") -> Listi
         if not place.is_dir():
             raise ValueError(f"there is no folder {place}: the class {name!r} is missing")
         own = sorted(entry.path for entry in os.scandir(place) if _is_image(entry))
+        left_out += _left_out(place)
         if not own:
             raise ValueError(f"{place} holds no images: the class {name!r} is empty")
         files += own
         labels += [label] * len(own)
-    return Listing(files, np.array(labels, dtype=np.int64))
+    return Listing(files, np.array(labels, dtype=np.int64), tuple(left_out))
+
+
+def _left_out(place: Path) -> list[str]:
+    """Files of a class's folder that are not read, but may have been meant to be."""
+    found = []
+    for entry in os.scandir(place):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            inside = (Path(one, name) for one, _, names in os.walk(entry.path) for name in names)
+            found += [str(path) for path in inside if path.suffix.lower() in (*SUFFIXES, *UNREAD)]
+        elif Path(entry.name).suffix.lower() in UNREAD:
+            found.append(entry.path)
+    return found
+
+
+def _say_left_out(folder: Path, files: Sequence[str], say: Say) -> None:
+    if not files:
+        return
+    unread = [file for file in files if Path(file).suffix.lower() in UNREAD]
+    counts = {"images in folders inside the classes": len(files) - len(unread), "files of unread types": len(unread)}
+    counted = " and ".join(f"{number} {words}" for words, number in counts.items() if number)
+    say(f"{folder}: left out are {counted}, such as {min(files)}")
 
 
 def _list_annotated(folder: Path, names: Sequence[str]) -> Listing:
@@ -159,9 +210,13 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 def _common_shape(train: Listing, test: Listing, image_size: int | None) -> tuple[int, ...]:
     """Of all images of both splits: as large as the first one for training, grey only if every one is."""
-    width, height = (image_size, image_size) if image_size else upright_size(train.files[0])
-    grey = all(is_grey(file) for file in (*train.files, *test.files))
-    return (1 if grey else 3, height, width)
+    faults = Faults()
+    colours = [faults.none_in(is_grey, file) for file in (*train.files, *test.files)]
+    faults.refuse()
+    # Of one that can be read: the others are named when all are decoded.
+    sizes = ((image_size, image_size),) if image_size else (faults.none_in(upright_size, file) for file in train.files)
+    width, height = next((size for size in sizes if size is not None), (1, 1))
+    return (1 if all(colours) else 3, height, width)
 
 
 def _decode(
@@ -174,10 +229,13 @@ def _decode(
     progress: Progress | None,
 ) -> Decoded:
     def images(shape: tuple[int, ...]) -> Iterator[Bytes]:
+        faults, nothing = Faults(), np.zeros(shape, dtype=np.uint8)
         for number, file in enumerate(listing.files):
-            yield read_image(file, shape, image_size)
+            image = faults.none_in(read_image, file, shape, image_size)
+            yield nothing if image is None else image
             if progress is not None and (number % 500 == 499 or number + 1 == len(listing.files)):
                 progress(f"decoding {split} images", number + 1, len(listing.files))
+        faults.refuse()  # what was written up to here goes away
 
     name = split if image_size is None else f"{split}-{image_size}"
     return open_or_build(folder, name, fingerprint, listing.labels, shape, images)

@@ -21,16 +21,18 @@ class Images(Placeable):
     """Images `[N, C, H, W]` in 0..255 with their class numbers, and the mean and deviation of each channel in 0..1.
 
     Give it to `simulate` in the place of an `(x, y)` pair: a model sees (x / 255 - mean) / std, in training changed
-    at random where there is an `augmentation`, in evaluation never.
+    at random where there is an `augmentation`, in evaluation never. Without `mean` and `std` they are the images' own;
+    a test set takes those of the training images.
     """
 
     x: Bytes
     y: Ints
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     augmentation: Augmentation | None = None
     crop_size: int | None = None
     """Cut images to so many pixels: where the augmentation says in training, from the middle otherwise."""
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.x.dtype != np.uint8 or self.x.ndim != 4 or len(self.x) != len(self.y):
@@ -38,6 +40,9 @@ class Images(Placeable):
                 f"images must be uint8 of shape (N, C, H, W) with one label each, got {self.x.dtype} of shape "
                 f"{self.x.shape} and {len(self.y)} labels"
             )
+        if not self.mean and not self.std and self.x.size:
+            for name, values in zip(("mean", "std"), channel_statistics(self.x), strict=True):
+                object.__setattr__(self, name, values)
         if not len(self.mean) == len(self.std) == self.x.shape[1]:
             raise ValueError(f"mean and std must have one value for each of the {self.x.shape[1]} channels")
         if self.crop_size is not None and not 1 <= self.crop_size <= min(self.x.shape[2:]):
@@ -55,7 +60,7 @@ class ImageSamples(ArraySamples):
     """Images held as bytes on the device; a batch is augmented and normalised when it is fetched."""
 
     def __init__(self, images: Images, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(images.x, images.y, device, dtype)
+        super().__init__(images.x, images.y, device, dtype, images.class_names)
         self.augmentation, self.crop_size = images.augmentation, images.crop_size
         shape = (1, -1, 1, 1)
         mean, std = (torch.tensor(values, dtype=torch.float64).view(shape) for values in (images.mean, images.std))
@@ -80,6 +85,19 @@ class ImageSamples(ArraySamples):
 
     def _normalised(self, x: Tensor) -> Tensor:
         return x.to(self.scale.dtype) * self.scale + self.shift
+
+
+def are_images(x: Any) -> bool:
+    """Whether an array or a tensor can be images: bytes (N, H, W), (N, H, W, C) or (N, C, H, W)."""
+    return x.dtype in (np.uint8, torch.uint8) and x.ndim in (3, 4)
+
+
+def channels_first(x: Bytes) -> Bytes:
+    """Images as (N, C, H, W)."""
+    if x.ndim == 3:
+        return x[:, None]
+    channels_last = x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4)
+    return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if channels_last else x
 
 
 def channel_statistics(x: Bytes) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,11 +14,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
+from fedlada.data.given import Arrays, Collate, as_tensor, check_alike, class_names_of, collated, items, readable
 from fedlada.federation.randomness import Ints, Words, the_same_randomness
 
 
 class Samples(ABC):
     """Numbered samples that can be fetched in batches, on the device that trains."""
+
+    class_names: tuple[str, ...] = ()
+    """The names of the classes 0, 1, ..., where the data say them."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -35,6 +39,10 @@ class Samples(ABC):
     @abstractmethod
     def labels(self) -> np.ndarray[Any, Any]:
         """The target of every sample, as partitions by class need them."""
+
+    def with_inputs(self, dtype: torch.dtype) -> Samples:
+        """The same with inputs that are whole numbers in another type; others are left as they are."""
+        return self
 
     def chosen(self, rows: Ints) -> Samples:
         """The samples with these numbers, in this order, some perhaps several times; itself where it is all of them."""
@@ -60,7 +68,10 @@ class Placeable(ABC):
 class ArraySamples(Samples):
     """Samples held in memory, on the device: batches are gathered there."""
 
-    def __init__(self, x: Any, y: Any, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, x: Any, y: Any, device: torch.device, dtype: torch.dtype, class_names: Sequence[str] = ()
+    ) -> None:
+        self.class_names, self.dtype = tuple(class_names), dtype
         self.x: Any = _inputs_on_device(x, device, dtype)
         self.y = _on_device("y", y, device, dtype)
         for one in tree_leaves(self.x):
@@ -93,6 +104,11 @@ class ArraySamples(Samples):
     def labels(self) -> np.ndarray[Any, Any]:
         return self.y.cpu().numpy()
 
+    def with_inputs(self, dtype: torch.dtype) -> Samples:
+        changed = copy.copy(self)
+        changed.x = tree_map(lambda one: one if one.is_floating_point() else one.to(dtype), self.x)
+        return changed
+
     def chosen(self, rows: Ints) -> Samples:
         return self if _is_each_once(rows, len(self)) else ChosenOnDevice(self, rows)
 
@@ -101,7 +117,7 @@ class ChosenOnDevice(ArraySamples):
     """Some of other samples that lie on the device: gathered from there, never copied as a whole."""
 
     def __init__(self, samples: ArraySamples, rows: Ints) -> None:
-        self.samples, self.x, self.y = samples, samples.x, samples.y
+        self.samples, self.x, self.y, self.dtype = samples, samples.x, samples.y, samples.dtype
         self.places = torch.from_numpy(rows).to(samples.y.device)
 
     def __len__(self) -> int:
@@ -132,6 +148,9 @@ class ChosenSamples(Samples):
     def labels(self) -> np.ndarray[Any, Any]:
         return self.samples.labels()[self.rows]
 
+    def with_inputs(self, dtype: torch.dtype) -> Samples:
+        return ChosenSamples(self.samples.with_inputs(dtype), self.rows)
+
 
 def _is_each_once(rows: Ints, num_samples: int) -> bool:
     return len(rows) == num_samples and bool((np.bincount(rows, minlength=num_samples) == 1).all())
@@ -141,22 +160,29 @@ class DatasetSamples(Samples):
     """Samples read one by one from a torch `Dataset`, which need not fit in memory."""
 
     def __init__(self, dataset: Dataset[Any], device: torch.device, dtype: torch.dtype) -> None:
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise ValueError("the dataset must be map-style (with __len__ and __getitem__), not a stream")
-        if len(dataset) == 0:
-            raise ValueError("there are no samples: the dataset is empty")
-        self.dataset = dataset
+        self.dataset = _map_style(dataset)
         self.device = device
         self.dtype = dtype
+        self.inputs: torch.dtype | None = None
+        """The type that whole-number inputs are brought to; None leaves them as they are."""
+        self.class_names = class_names_of(dataset)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def batch(self, indices: Ints, words: Words | None = None) -> tuple[Any, Any]:
-        items = [self.dataset[int(index)] for index in indices]
-        if not isinstance(items[0], (tuple, list)) or len(items[0]) != 2:
-            raise ValueError(f"each item of the dataset must be a pair (x, y), got {type(items[0]).__name__}")
-        x, y = (self._placed(part) for part in default_collate([tuple(item) for item in items]))
+        found = items(self.dataset, indices.tolist())
+        if not isinstance(found[0], (tuple, list)) or len(found[0]) != 2:
+            raise ValueError(
+                f"each item of the dataset must be a pair (x, y), got {type(found[0]).__name__}: several inputs are a "
+                "tuple or a dict in the place of x; fedlada.data.columns and collate_fn= make pairs of other samples"
+            )
+        try:
+            x, y = default_collate([tuple(item) for item in found])
+        except (RuntimeError, TypeError) as error:
+            check_alike(found)
+            raise ValueError(f"the samples cannot be joined into a batch ({error}): give collate_fn=") from None
+        x, y = self._placed(x, self.inputs), self._placed(y)
         # Class numbers of any width are what cross-entropy takes; the width of other integers is the user's.
         is_class = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point()
         return x, (y.long() if is_class else y)
@@ -169,30 +195,49 @@ class DatasetSamples(Samples):
             targets = [self.dataset[index][1] for index in range(len(self))]
         return np.asarray(targets)
 
-    def _placed(self, value: Any) -> Any:
+    def with_inputs(self, dtype: torch.dtype) -> Samples:
+        changed = copy.copy(self)
+        changed.inputs = dtype
+        return changed
+
+    def _placed(self, value: Any, whole: torch.dtype | None = None) -> Any:
         if isinstance(value, Tensor):
-            return value.to(self.device, self.dtype if value.is_floating_point() else None, non_blocking=True)
+            return value.to(self.device, self.dtype if value.is_floating_point() else whole, non_blocking=True)
         if isinstance(value, dict):
-            return {name: self._placed(item) for name, item in value.items()}
+            return {name: self._placed(item, whole) for name, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, str):
-            return [self._placed(item) for item in value]
+            return [self._placed(item, whole) for item in value]
         return value
 
 
-def as_samples(data: Any, device: torch.device, dtype: torch.dtype) -> Samples:
-    """The given data as `Samples`: an `(x, y)` pair of arrays or tensors, a torch `Dataset`, or `Samples` already."""
+def as_samples(data: Any, device: torch.device, dtype: torch.dtype, collate_fn: Collate | None = None) -> Samples:
+    """The given data as `Samples`: an `(x, y)` pair of arrays or tensors, a torch `Dataset`, or `Samples` already.
+
+    With a `collate_fn`, or one that the data set has, all samples are collated once and lie in memory.
+    """
     if isinstance(data, Samples):
         return data
+    data = readable(data, one_by_one=collate_fn is not None)
+    if isinstance(data, Dataset) and (collate := collate_fn or getattr(data, "collate_fn", None)):
+        data = collated(_map_style(data), collate)
+    if isinstance(data, Arrays):
+        return ArraySamples(data.x, data.y, device, dtype, data.class_names)
     if isinstance(data, Placeable):
         return data.samples(device, dtype)
     if isinstance(data, Dataset):
         return DatasetSamples(data, device, dtype)
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        return ArraySamples(data[0], data[1], device, dtype)
     raise ValueError(
         f"data must be an (x, y) pair of arrays or a torch Dataset, got {type(data).__name__}"
         + (f" of {len(data)} items" if isinstance(data, (tuple, list)) else "")
     )
+
+
+def _map_style(dataset: Any) -> Any:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise ValueError("the dataset must be map-style (with __len__ and __getitem__), not a stream")
+    if len(dataset) == 0:
+        raise ValueError("there are no samples: the dataset is empty")
+    return dataset
 
 
 def _inputs_on_device(x: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -205,13 +250,7 @@ def _inputs_on_device(x: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def _on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
-    try:
-        with warnings.catch_warnings():
-            # A read-only array (a memory map, a decompressed file) is fine: nothing here writes to it.
-            warnings.filterwarnings("ignore", message=".*not writable")
-            tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be read as an array of numbers: {error}") from None
+    tensor = as_tensor(name, values)
     if tensor.is_complex():
         raise ValueError(f"{name} holds complex numbers")
     if not tensor.is_floating_point():

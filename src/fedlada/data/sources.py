@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,9 @@ from fedlada.data.digits import load_digits
 from fedlada.data.held_out import held_out
 from fedlada.data.idx import load_idx
 from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_imagenet
-from fedlada.data.images import Bytes, Images, channel_statistics
-from fedlada.data.npz import load_npz
+from fedlada.data.images import Bytes, Images, are_images, channel_statistics
+from fedlada.data.leaf import load_leaf
+from fedlada.data.npz import read_npz
 from fedlada.data.text import NUM_CHARACTERS, WINDOW, load_docstrings
 from fedlada.federation.randomness import Ints
 from fedlada.methods.validation import count, one_of
@@ -54,6 +55,11 @@ class Source:
     """The group of each class, where classes have groups."""
     validation: Any = None
     """Training samples held out, like `train` but never augmented."""
+    class_names: tuple[str, ...] = ()
+    client_names: tuple[str, ...] = ()
+    """The names of the clients 0, 1, ... of `client`."""
+    test_client: Ints | None = None
+    """The number of the client that each test sample belongs to, or -1, where that is known."""
 
     def labels(self, split: str) -> np.ndarray[Any, Any]:
         """The class of every sample of "train" or "test"."""
@@ -64,6 +70,21 @@ class Source:
     def has_classes(self) -> bool:
         """Whether the targets are class numbers or labels, so that there is an accuracy."""
         return self.labels("train").dtype.kind in "biu"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether inputs are codes of symbols."""
+        return not isinstance(self.train, Images) and self.train[0].dtype.kind == "i"
+
+    def names_of_clients(self) -> tuple[str, ...]:
+        """The names of the clients that have training samples, where they have names."""
+        assert self.client is not None
+        return tuple(self.client_names[number] for number in np.unique(self.client)) if self.client_names else ()
+
+    def with_class_names(self, names: Sequence[str]) -> Source:
+        """The same images with the names of their classes."""
+        train, test = (replace(data, class_names=tuple(names)) for data in (self.train, self.test))
+        return replace(self, train=train, test=test, class_names=tuple(names))
 
     def holding_out(self, share: float) -> Source:
         """The same with a share of the training data as validation data; always the same samples."""
@@ -146,32 +167,61 @@ def _cifar(name: str, num_classes: int, reading: Reading) -> Source:
 
 def _tiny_imagenet(reading: Reading) -> Source:
     train, test, names = load_tiny_imagenet(reading.place("tinyimagenet"), progress=reading.progress)
-    return reading.source(
+    source = reading.source(
         (train.images, train.labels), (test.images, test.labels), len(names), AUTHORS_STATISTICS["tinyimagenet"]
     )
+    return source.with_class_names(names)
 
 
 def _folder(reading: Reading) -> Source:
     train, test, names = load_image_folder(
         reading.place("folder"), image_size=reading.image_size, progress=reading.progress
     )
-    return reading.source((train.images, train.labels), (test.images, test.labels), len(names), (train.mean, train.std))
+    source = reading.source(
+        (train.images, train.labels), (test.images, test.labels), len(names), (train.mean, train.std)
+    )
+    return source.with_class_names(names)
 
 
 def _npz(reading: Reading) -> Source:
-    train, test = load_npz(reading.place("npz"))
-    num_classes = 1 + int(max(train[1].max(), test[1].max()))
-    if train[0].dtype == np.uint8 and train[0].ndim == 4:
-        return reading.source(train, test, num_classes, channel_statistics(train[0]))
-    reading.without_augmentation("npz")
-    return Source(train, test, num_classes, train[0].shape[1:])
+    (train, test), clients = read_npz(reading.place("npz"))
+    is_class = train[1].dtype.kind == "i"
+    num_outputs = 1 + int(max(train[1].max(), test[1].max())) if is_class else train[1].shape[1]
+    if are_images(train[0]):
+        source = reading.source(train, test, num_outputs, channel_statistics(train[0]))
+    else:
+        reading.without_augmentation("npz")
+        source = Source(train, test, num_outputs, train[0].shape[1:])
+    return replace(source, client=clients.train, test_client=clients.test, client_names=clients.names)
+
+
+def _leaf(reading: Reading) -> Source:
+    reading.without_augmentation("leaf")
+    train, test, names = load_leaf(reading.place("leaf"))
+    is_text, is_class = train.x.dtype.kind == "i", train.y.dtype.kind == "i"
+    num_classes = 1 + int(max(train.y.max(), test.y.max())) if is_class else 1
+    return Source(
+        (train.x, train.y),
+        (test.x, test.y),
+        NUM_CHARACTERS if is_text else num_classes,
+        train.x.shape[1:],
+        client=train.client,
+        client_names=tuple(names),
+        test_client=test.client,
+    )
 
 
 def _docstrings(reading: Reading) -> Source:
     reading.without_augmentation("docstrings")
-    train, test, _ = load_docstrings()
+    train, test, modules = load_docstrings()
     return Source(
-        (train.x, train.y), (test.x, test.y), num_classes=NUM_CHARACTERS, input_shape=(WINDOW,), client=train.client
+        (train.x, train.y),
+        (test.x, test.y),
+        num_classes=NUM_CHARACTERS,
+        input_shape=(WINDOW,),
+        client=train.client,
+        client_names=tuple(modules),
+        test_client=test.client,
     )
 
 
@@ -184,6 +234,7 @@ DATASETS: dict[str, Callable[[Reading], Source]] = {
     "tinyimagenet": _tiny_imagenet,
     "folder": _folder,
     "npz": _npz,
+    "leaf": _leaf,
     "docstrings": _docstrings,
 }
 """How to load each data set."""

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
 from fedlada.engines.default_loss import check_same_shape, default_loss, shape_of
+from fedlada.engines.inputs import inputs_for
 from fedlada.methods.validation import count, option
 from fedlada.models.call import call, own_loss
 
@@ -97,7 +98,9 @@ def evaluate(
     `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`; `loss` is by default that of `simulate`.
     """
     first = next(module.parameters())
-    samples = as_samples(samples, first.device, first.dtype)
+    if not isinstance(samples, Samples):
+        samples = as_samples(samples, first.device, first.dtype)
+        samples = inputs_for(module, samples, first.device, first.dtype, scaled=False).of(samples)
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
     totals: Totals | None = None

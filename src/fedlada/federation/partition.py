@@ -24,6 +24,10 @@ class Partition(ABC):
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         """One sorted array of sample numbers for each client."""
 
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the clients in the order of their numbers, where they have any."""
+        return ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class IID(Partition):
@@ -160,6 +164,8 @@ class ByKey(Partition):
     """One client for each distinct key, such as the user or the device that a sample came from."""
 
     keys: Sequence[Any]
+    names: Sequence[str] = ()
+    """The names of the clients, in the order of the keys; by default the keys themselves."""
 
     needs_labels = False
 
@@ -168,10 +174,13 @@ class ByKey(Partition):
             raise ValueError(f"there are {len(self.keys)} keys for {len(labels)} samples: one key per sample is needed")
         return _by_class(np.asarray(self.keys))
 
+    def client_names(self) -> tuple[str, ...]:
+        return tuple(self.names) or tuple(map(str, np.unique(np.asarray(self.keys)).tolist()))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given(Partition):
-    """The sample numbers of each client, as given: one collection each, or a mapping to them (its keys are dropped)."""
+    """The sample numbers of each client, as given: one collection each, or a mapping from its name to them."""
 
     indices: Iterable[Iterable[int]] | Mapping[Any, Iterable[int]]
 
@@ -187,6 +196,9 @@ class Given(Partition):
             raise ValueError("there are no clients: the given partition is empty")
         return _sorted(clients)
 
+    def client_names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.indices)) if isinstance(self.indices, Mapping) else ()
+
 
 def _sample_numbers(own: Iterable[int], client: int) -> Ints:
     numbers = np.asarray(own if isinstance(own, (np.ndarray, list, tuple, range)) else list(own)).reshape(-1)
@@ -201,7 +213,10 @@ def _sorted(clients: Sequence[Ints]) -> list[Ints]:
 
 def _whole_numbers(labels: Labels) -> Labels:
     if labels.dtype.kind == "f":
-        raise ValueError("a partition by class needs class labels, got floating-point targets: take IID or ByKey")
+        raise ValueError(
+            "a partition by class needs class labels, got floating-point targets: take IID or ByKey "
+            "(--partition iid or natural)"
+        )
     return labels
 
 

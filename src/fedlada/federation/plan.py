@@ -105,6 +105,8 @@ class Plan:
     weights: str = "uniform"
     """How clients count in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
     unreliable: Unreliable = field(default_factory=Unreliable)
+    client_names: Sequence[str] = ()
+    """One for each client, where they have names."""
 
     def __post_init__(self) -> None:
         one_of("weights", self.weights, ("uniform", "examples"))

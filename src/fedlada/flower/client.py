@@ -16,6 +16,7 @@ from torch import nn
 
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.evaluation import Loss
+from fedlada.engines.inputs import inputs_for
 from fedlada.engines.sequential import SequentialEngine
 from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.plan import RoundPlan, assign
@@ -209,7 +210,9 @@ class _Node:
 
     def _samples(self, load: LoadData, context: Context, network: nn.Module, place: torch.device) -> Samples:
         numbers = self.dtype or next(iter(trainable(network).values())).dtype
-        return as_samples(load(context), place, numbers)
+        samples = as_samples(load(context), place, numbers)
+        # A node knows its own images alone: scaled by their mean they would not be those of the others.
+        return inputs_for(network, samples, place, numbers, scaled=False).of(samples)
 
     def _memory(self, context: Context) -> Path:
         folder = self.memory or context.node_config.get("memory")

@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedlada.data.samples import as_samples
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
+from fedlada.engines.inputs import inputs_for
 from fedlada.engines.threads import check_threads
 from fedlada.federation.cohorts import Cohorts, FixedSize
 from fedlada.federation.schedules import Schedule
@@ -114,6 +115,8 @@ class MethodStrategy(Strategy):
         self.device, self.threads, self.dtype = resolve_device(device), check_threads(threads), dtype
         numbers = dtype or next(iter(trainable(self.model).values())).dtype
         self.test = None if test is None else as_samples(test, self.device, numbers)
+        if self.test is not None:
+            self.test = inputs_for(self.model, self.test, self.device, numbers, scaled=False).of(self.test)
         self.engine: GridEngine | None = None
         self.cohorts.check(num_clients)
         minimum = self.replies.minimum

@@ -1,8 +1,9 @@
-"""`clients.json`: how many samples of each class each client has, for those who look at a run."""
+"""`clients.json`: the clients' and classes' names, and how many samples of each class each client has."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,38 @@ LARGEST = 200_000
 """Clients times classes: above this a small file would not be small."""
 
 
+@dataclass(frozen=True)
+class Names:
+    """The names of client and class 0, 1, ..., where they have any."""
+
+    clients: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    def client(self, number: int) -> str:
+        """A client's name, or its number."""
+        return self.clients[number] if number < len(self.clients) else str(number)
+
+    def label(self, number: int) -> str:
+        """A class's name, or its number."""
+        return self.classes[number] if number < len(self.classes) else str(number)
+
+
 def write_clients(folder: Path, simulation: Simulation) -> None:
-    """Store the counts beside the run, where labels are classes, few, and in memory."""
-    counts = None if (folder / FILE).exists() else count_labels(simulation)
-    if counts is not None:
-        write_json(folder / FILE, {"format": 1, "labels_per_client": counts, "labels": _digest(simulation)})
+    """Store names beside the run, and counts where labels are classes, few, and in memory."""
+    if (folder / FILE).exists():
+        return
+    history, counts = simulation.history, count_labels(simulation)
+    names = {"client_names": history.client_names, "class_names": history.class_names}
+    counted = {} if counts is None else {"labels_per_client": counts, "labels": _digest(simulation)}
+    if stored := {**counted, **{name: list(values) for name, values in names.items() if values}}:
+        write_json(folder / FILE, {"format": 1, **stored})
+
+
+def read_names(folder: Path) -> Names:
+    """The names stored beside a run."""
+    stored = _read(folder)
+    found = (stored.get(name) for name in ("client_names", "class_names"))
+    return Names(*(tuple(map(str, one)) if isinstance(one, list) else () for one in found))
 
 
 def refuse_other_data(folder: Path, simulation: Simulation) -> None:

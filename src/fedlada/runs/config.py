@@ -33,6 +33,7 @@ FREE_TO_CHANGE = {
     "keep",
     "tensorboard",
     "replies",
+    "name",
     RAN_BY,
 }
 """Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
@@ -122,6 +123,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
     untrained = untrained_digest(engine.model(simulation.server.params))
     return {
+        **({"name": simulation.name} if simulation.name else {}),
         **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),

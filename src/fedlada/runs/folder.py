@@ -30,7 +30,7 @@ from fedlada.runs.config import (
 )
 from fedlada.runs.files import make_durable, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
-from fedlada.training.history import History, Row
+from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import is_better, judged_by
 
@@ -178,7 +178,7 @@ class RunFolder(Observer):
                 self.warn(f"{error}; the checkpoint before it is used")
                 continue
             simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
-            simulation.history = History(rows[:round])
+            simulation.history = simulation.history_of(rows[:round])
             break
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints
@@ -207,7 +207,7 @@ class RunFolder(Observer):
 
     def _refuse_another_best(self, simulation: Simulation, rows: list[Row]) -> None:
         """The best parameters so far were kept by one metric: by another they would not be the best."""
-        kept_by, metric = self.checkpoints.best_metric(), simulation.best or History(rows).judged_by
+        kept_by, metric = self.checkpoints.best_metric(), simulation.best or simulation.history_of(rows).judged_by
         if kept_by is not None and rows and kept_by != metric:
             raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: leave best as it was")
 

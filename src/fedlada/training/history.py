@@ -22,10 +22,16 @@ Row = dict[str, Any]
 
 
 class History(Sequence[Row]):
-    """The rounds in their order; `history["test_accuracy"]` is one column, with None where it was not measured."""
+    """The rounds in their order; `history["test_accuracy"]` is one column, with None where it was not measured.
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    `client_names` and `class_names` are the names of client and class 0, 1, ..., where they have any.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row] = (), *, client_names: Sequence[str] = (), class_names: Sequence[str] = ()
+    ) -> None:
         self.rows: list[Row] = list(rows)
+        self.client_names, self.class_names = tuple(client_names), tuple(class_names)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -43,7 +49,9 @@ class History(Sequence[Row]):
         if isinstance(key, str):
             self._check(key)
             return [row.get(key) for row in self.rows]
-        return History(self.rows[key]) if isinstance(key, slice) else self.rows[key]
+        if isinstance(key, slice):
+            return History(self.rows[key], client_names=self.client_names, class_names=self.class_names)
+        return self.rows[key]
 
     def _check(self, column: str) -> None:
         if self.rows and not any(column in row for row in self.rows):
@@ -104,6 +112,8 @@ class Result:
     """How, and where it is not what was asked for, why."""
     loss: str = ""
     """The name of the loss: the one that was given, or the one that was chosen by the targets."""
+    name: str = ""
+    """How the run is called; empty where it goes by its method's name."""
 
     def plot(self, metric: str | None = None) -> Figure:
         """A picture of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
@@ -111,4 +121,4 @@ class Result:
 
         if metric is not None:
             self.history[metric]  # a name that is not there is one sentence
-        return plot_histories({self.method.name: [self.history]}, metric=metric)
+        return plot_histories({self.name or self.method.name: [self.history]}, metric=metric)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.by_client import by_client, pooled
+from fedlada.data.given import Collate
+from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.inputs import AS_GIVEN, Inputs, inputs_for
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, Everyone, FixedSize
@@ -136,8 +140,38 @@ def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts
     return Everyone() if cohort_size is None else FixedSize(cohort_size)
 
 
-def resolve_clients(partition: Partition | Iterable[Iterable[int]] | None, samples: Samples, seed: int) -> list[Ints]:
-    """The sample numbers of each client; by default ten equal clients, IID."""
+def resolve_train(
+    data: Any, partition: Any, network: nn.Module, device: torch.device, dtype: torch.dtype, collate: Collate | None
+) -> tuple[Samples, Any, Inputs]:
+    """The training samples as the model takes them, their partition where each client's come apart, and how it does."""
+    given = by_client(data, one_by_one=collate is not None)
+    if given is not None and partition is not None:
+        raise ValueError("partition= has no effect on data that are given for each client: leave it out")
+    data, partition = (data, partition) if given is None else (given.data, given.partition)
+    samples = as_samples(data, device, dtype, collate)
+    inputs = inputs_for(network, samples, device, dtype)
+    return inputs.of(samples), partition, inputs
+
+
+def resolve_test(
+    data: Any,
+    device: torch.device,
+    dtype: torch.dtype,
+    collate: Collate | None = None,
+    inputs: Inputs = AS_GIVEN,
+) -> Samples | None:
+    """Samples to evaluate on, read as those for training."""
+    if data is None:
+        return None
+    return inputs.of(as_samples(pooled(data, one_by_one=collate is not None), device, dtype, collate))
+
+
+def resolve_clients(
+    partition: Partition | Iterable[Iterable[int]] | None, samples: Samples, seed: int
+) -> tuple[list[Ints], tuple[str, ...]]:
+    """The sample numbers of each client, and their names where they have any; by default ten equal clients, IID."""
+    if isinstance(partition, str):
+        raise ValueError(f"partition must be an object such as fedlada.data.IID(num_clients=10), got {partition!r}")
     if partition is None:
         partition = IID(num_clients=min(10, len(samples)))
     elif not isinstance(partition, Partition):
@@ -146,4 +180,4 @@ def resolve_clients(partition: Partition | Iterable[Iterable[int]] | None, sampl
         partition = Given(indices=partition)
     # Only partitions by class look at the labels: a large dataset is not read for the others.
     labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))
-    return partition.assign(labels, seed)
+    return partition.assign(labels, seed), partition.client_names()

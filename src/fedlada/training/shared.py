@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlada.engines.distributed import together
 from fedlada.engines.processes import is_first
 from fedlada.methods.state import Kept, map_tensors, named_tensors
-from fedlada.training.history import History, Row
+from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
 
 
@@ -22,7 +22,7 @@ class SharedState(Observer):
         known: list[Any] = [(simulation.round, simulation.history.rows, sorted(simulation.kept))]
         together(dist.broadcast_object_list, known, src=0, device=_object_device(simulation))
         simulation.round, rows, clients = known[0]
-        simulation.history = History(rows)
+        simulation.history = simulation.history_of(rows)
         device = simulation.engine.device
         simulation.server = map_tensors(torch.clone, simulation.server)  # it may be what the method itself holds
         for _, vector in named_tensors(simulation.server):

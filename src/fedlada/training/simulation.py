@@ -69,7 +69,9 @@ class Simulation:
         messages: Messages | str = "float32",
         threads: int = 1,
         best: str | None = None,
+        name: str = "",
     ) -> None:
+        self.name = name
         self.threads = check_threads(threads)
         self.engine = engine
         self.plan = plan
@@ -88,7 +90,7 @@ class Simulation:
         check_server(engine.method, engine.initial_params())
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
-        self.history = History()
+        self.history = self.history_of([])
         self.stopped, self.paused = "", False
         self._plans: dict[int, RoundPlan] = {}
         for what, samples in (("test", test), ("validation", validation)):
@@ -134,6 +136,11 @@ class Simulation:
         if metric not in known:
             data = "" if self.test is not None or self.validation is not None else "; give test="
             raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
+
+    def history_of(self, rows: Sequence[Row]) -> History:
+        """Rows with the names of the clients and classes that their numbers stand for."""
+        names = self.plan.client_names if isinstance(self.plan, Plan) else ()
+        return History(rows, client_names=names, class_names=self.train.class_names if self.train is not None else ())
 
     def stop(self, why: str) -> None:
         """End the run after the current round."""
@@ -261,7 +268,7 @@ class Simulation:
         """The model, the history and the server as they are now."""
         engine = self.engine
         model = engine.model(self.server.params)
-        about = (self.stopped, engine.kind, engine.why, engine.loss_name)
+        about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name)
         return Result(model, self.history, engine.method, self.server, *about)
 
     @contextmanager

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 CONFIG_FORMAT = 1
 """Raised when a stored configuration can no longer be read by an older version."""
 
+TEXT_MODEL = "text-transformer"
+"""The built-in model that reads codes of characters."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -216,8 +218,11 @@ class Experiment(EvaluationOptions):
         full = self.resolved()
         if full.partition == "natural":
             if source is None or source.client is None:
-                raise ValueError(f"{self.dataset} does not say which client a sample belongs to: choose a --partition")
-            return ByKey(keys=source.client.tolist())
+                ways = ", or save their clients as an array `client` beside x and y" if self.dataset == "npz" else ""
+                raise ValueError(
+                    f"{self.dataset} does not say which client a sample belongs to: choose a --partition{ways}"
+                )
+            return ByKey(keys=source.client.tolist(), names=source.names_of_clients())
         sizes: Any = {"num_clients": full.num_clients, "size_spread": self.size_spread}
         if full.partition == "iid":
             return IID(**sizes)
@@ -267,6 +272,8 @@ class Experiment(EvaluationOptions):
         factory = model_factory(name)
         if ":" in name:
             return factory
+        if source.is_text and name != TEXT_MODEL:
+            raise ValueError(f"the samples of {self.dataset} are text, which {name} cannot read: take {TEXT_MODEL}")
         return partial(factory, source.num_classes, input_shape=source.input_shape)
 
     def run(

@@ -15,6 +15,7 @@ from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import model_with
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
+from fedlada.runs.clients import read_names
 from fedlada.runs.config import how_made, is_experiment, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
@@ -72,7 +73,8 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
     # As the run made it: what is frozen is in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)
     network = copy.deepcopy(made) if made is model else made
-    history = History(read_rows(folder / "metrics.jsonl"))
+    names = read_names(folder)
+    history = History(read_rows(folder / "metrics.jsonl"), client_names=names.clients, class_names=names.classes)
     return StoredRun(folder, config, history, *_trained(folder, network, len(history)), trust)
 
 

@@ -29,6 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tinyimagenet": PAPER,
     "folder": SMALL,
     "npz": {**SMALL, "model": "mlp"},
+    "leaf": {**SMALL, "num_clients": None, "partition": "natural", "model": "mlp"},
     "docstrings": {**SMALL, "num_clients": None, "partition": "natural", "model": "text-transformer"},
 }
 """The federation that a data set stands for; every value is a flag of its own."""

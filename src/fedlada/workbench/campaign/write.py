@@ -11,7 +11,7 @@ from typing import Any
 from fedlada.plots.chart import Chart
 from fedlada.plots.draw import save_chart
 from fedlada.runs.archived import archived_notes
-from fedlada.runs.clients import read_clients
+from fedlada.runs.clients import read_clients, read_names
 from fedlada.runs.config import read_config
 from fedlada.training.history import History
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
@@ -79,7 +79,13 @@ def _list_runs(folder: Path, title: str, outcomes: Sequence[Outcome], notes: Seq
 def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
     """Each run that has begun, as a page shows it."""
     stored = [
-        StoredFiles(run, {**read_config(run.folder), "rounds": run.rounds}, history.rows, read_clients(run.folder))
+        StoredFiles(
+            run,
+            {**read_config(run.folder), "rounds": run.rounds},
+            history.rows,
+            read_clients(run.folder),
+            read_names(run.folder),
+        )
         for run, history in _each_once(outcomes)
         if len(history)
     ]

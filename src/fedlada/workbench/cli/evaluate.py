@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fedlada.data.sources import DATASETS, Source
 from fedlada.engines.evaluation import evaluate as measure
 from fedlada.engines.evaluation import predictions
 from fedlada.engines.threads import cpu_threads
+from fedlada.runs.clients import Names, read_names
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.training.resolve import resolve_device
 from fedlada.workbench.cli.evaluate_from_python import measured_from_python, print_from_python
@@ -76,6 +78,11 @@ def _measured(
     folder: Path, trained: Experiment, experiment: Experiment, place: torch.device, *, best: bool
 ) -> dict[str, Any]:
     own = trained.load_data()
+    if (stored_classes := read_names(folder).classes) and stored_classes != own.class_names:
+        raise ValueError(
+            f"{folder} was trained on the classes {_listed(stored_classes)}, but the data have "
+            f"{_listed(own.class_names)}: give the data of then with --data-dir"
+        )
     stored = load_run(folder, trained.build_model(own))
     source = own if experiment is trained else experiment.load_data()
     dtype = DTYPES[experiment.dtype]
@@ -84,9 +91,16 @@ def _measured(
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))
     _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     labels, test_labels = train.labels(), test.labels()
+    if test_labels.dtype.kind == "f":
+        raise ValueError(
+            f"the targets of {experiment.dataset} are no classes, whose accuracy evaluate measures: "
+            f"the test loss of each round is in {folder / 'metrics.jsonl'}, and fedlada report shows it"
+        )
+    partition = experiment.build_partition(source)
+    names = Names(partition.client_names(), source.class_names)
     hits = predictions(model, test) == test_labels
     own_hits = predictions(model, train) == labels
-    clients = experiment.build_partition(source).assign(labels, experiment.seed)
+    clients = partition.assign(labels, experiment.seed)
     by_client = {client: float(own_hits[own].mean()) for client, own in enumerate(clients) if len(own)}
     worst = min(by_client, key=lambda client: by_client[client])
     return {
@@ -94,10 +108,20 @@ def _measured(
         "rounds": round,
         "test": measure(model, test, torch.nn.functional.cross_entropy),
         "train": measure(model, train, torch.nn.functional.cross_entropy),
-        "per_class": {str(label): float(hits[test_labels == label].mean()) for label in np.unique(test_labels)},
-        "per_client": {str(client): accuracy for client, accuracy in by_client.items()},
-        "worst_client": {"client": worst, "accuracy": by_client[worst], "samples": len(clients[worst])},
+        "per_class": {
+            names.label(label): float(hits[test_labels == label].mean()) for label in np.unique(test_labels).tolist()
+        },
+        "per_client": {names.client(client): accuracy for client, accuracy in by_client.items()},
+        "worst_client": {
+            "client": names.client(worst) if names.clients else worst,
+            "accuracy": by_client[worst],
+            "samples": len(clients[worst]),
+        },
     }
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _experiments(stored: Experiment, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:

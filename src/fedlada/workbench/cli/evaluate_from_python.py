@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedlada.data.samples import Samples, as_samples
+from fedlada.data.samples import Samples
 from fedlada.data.sources import load_dataset
 from fedlada.engines.classes import class_axis
 from fedlada.engines.evaluation import evaluate, predictions
@@ -21,7 +21,7 @@ from fedlada.models.call import call
 from fedlada.models.factory import model_factory
 from fedlada.models.flat import trainable
 from fedlada.runs.config import clients_digest, how_made
-from fedlada.training.resolve import resolve_clients
+from fedlada.training.resolve import resolve_clients, resolve_test, resolve_train
 from fedlada.training.target import is_better
 from fedlada.workbench.cli.output import print_table
 from fedlada.workbench.load import load_run
@@ -52,11 +52,14 @@ def measured_from_python(
     network = found.to(place)
     train, test, partition = _named_data(data) if data is not None else _dataset(str(dataset), data_dir)
     with cpu_threads(place, config.get("threads") or 1):
-        samples, tests = (as_samples(one, place, numbers) for one in (train, test))
+        samples, partition, inputs = resolve_train(train, partition, network, place, numbers, None)
+        tests = resolve_test(test, place, numbers, None, inputs)
+        if tests is None:
+            raise ValueError(f"the data {data or dataset!r} have no test data")
         report: Report = {"folder": str(folder), "rounds": round, "test": _measured(network, tests, folder)}
         report["train"] = _measured(network, samples, folder)
         if partition is not None:
-            clients = resolve_clients(partition, samples, config.get("seed", 0))
+            clients, _ = resolve_clients(partition, samples, config.get("seed", 0))
             report |= _by_client(network, samples, clients)
             report["same_clients"] = clients_digest(clients) == config.get("clients")
         if _has_class_scores(network, tests):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,28 +124,42 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     clients = partition.assign(labels, experiment.seed)
     sizes = np.array([len(own) for own in clients])
     num_classes = np.array([len(np.unique(labels[own])) for own in clients])
+    is_classes = labels.ndim == 1 and labels.dtype.kind in "iu"
+    client_names = partition.client_names()
     facts = {
         "dataset": experiment.dataset,
         "train samples": len(labels),
         "test samples": len(source.labels("test")),
         "input shape": "x".join(str(size) for size in source.input_shape),
-        "classes": source.num_classes,
-        "clients": len(clients),
+        ("classes" if is_classes else "targets"): _with_names(source.num_classes, source.class_names),
+        "clients": _with_names(len(clients), client_names),
         "samples per client": f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}",
-        "classes per client": f"{num_classes.min()} to {num_classes.max()}, median {np.median(num_classes):g}",
+        **(
+            {"classes per client": f"{num_classes.min()} to {num_classes.max()}, median {np.median(num_classes):g}"}
+            if is_classes
+            else {}
+        ),
         "samples used": f"{len(np.unique(np.concatenate(clients)))} of {len(labels)}",
     }
     if as_json:
-        print(json.dumps({**facts, "sizes": sizes.tolist()}))
+        numbers = {"classes": source.num_classes, "clients": len(clients)}
+        names = {"client names": list(client_names), "class names": list(source.class_names)}
+        print(json.dumps({**facts, **numbers, "sizes": sizes.tolist(), **{k: v for k, v in names.items() if v}}))
     else:
         print_table(["", "value"], [[key, str(value)] for key, value in facts.items()])
     if out is not None:
         from fedlada.plots.draw import plot_partition
 
         rule = "one client for each key" if isinstance(partition, ByKey) else partition
-        plot_partition(clients, labels, title=f"{experiment.dataset}: {rule}").savefig(out)
+        counted = labels if is_classes else np.zeros(len(labels), dtype=np.int64)
+        plot_partition(clients, counted, title=f"{experiment.dataset}: {rule}").savefig(out)
         if not as_json:
             print(f"the partition is drawn in {out}")
+
+
+def _with_names(number: int, names: Sequence[str]) -> str:
+    """A number, and the first few of the names."""
+    return str(number) + (f": {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "")
 
 
 def _values_on(dataset: str | None, method: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fedlada.plots.curves import is_number
 from fedlada.runs.metrics import EVALUATED
 from fedlada.training.history import Row
 from fedlada.training.target import ACCURACY, Target, judged_by, lower_is_better
-from fedlada.workbench.report.records import RunRecord, flattened, target_of
+from fedlada.workbench.report.records import OWN_DATA, RunRecord, flattened, target_of
 
 MAX_ROWS = 45_000
 """Rounds on one page, all runs together: about three megabytes."""
@@ -46,7 +46,7 @@ def run_payload(run: RunRecord, max_rows: int) -> Plain:
         "label": run.label,
         "group": run.group,
         "folder": run.folder,
-        "dataset": str(run.config.get("dataset", "")),
+        "dataset": str(run.config.get("dataset", OWN_DATA)),
         "x": {
             "round": [run.rows[index]["round"] for index in chosen],
             "megabytes": [_rounded((up[index] + down[index]) / 1e6) for index in chosen],
@@ -130,6 +130,10 @@ def _clients(run: RunRecord) -> Plain:
         num_clients = 0  # who took part was not kept, which is not the same as never
     width = max(1, math.ceil(num_clients / MAX_BARS))
     result: Plain = {"number": num_clients, "width": width, "labels": None}
+    if run.names.clients and width == 1:
+        result["names"] = list(run.names.clients)
+    if run.names.classes:
+        result["classes"] = list(run.names.classes)
     for kind, drawn in cohorts.items():
         bars = [0] * math.ceil(num_clients / width)
         for client in drawn:

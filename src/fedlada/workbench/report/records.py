@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.messages import PRESETS
-from fedlada.runs.clients import read_clients
+from fedlada.runs.clients import Names, read_clients, read_names
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
@@ -21,6 +21,7 @@ from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.listing import LISTING, KnownRun, Listing, read_listing
 
 Some = TypeVar("Some")
+NO_NAMES = Names()
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class RunRecord:
     labels_per_client: Sequence[Sequence[int]] | None = None
     """counts[client][class], where known."""
     folder: str = ""
+    names: Names = NO_NAMES
 
     def __post_init__(self) -> None:
         if self.labels_per_client and len({len(counts) for counts in self.labels_per_client}) > 1:
@@ -52,6 +54,7 @@ class StoredFiles:
     config: dict[str, Any]
     rows: list[Row]
     labels_per_client: list[list[int]] | None
+    names: Names = NO_NAMES
 
 
 def read_runs(folders: Iterable[Path], left_out: Callable[[str], None] | None = None) -> list[RunRecord]:
@@ -135,12 +138,12 @@ def read_files(run: KnownRun) -> StoredFiles:
     config, rows = read_config(run.folder), read_rows(run.folder / "metrics.jsonl")
     if run.rounds is not None:
         config, rows = {**config, "rounds": run.rounds}, rows[: run.rounds]
-    return StoredFiles(run, config, rows, read_clients(run.folder))
+    return StoredFiles(run, config, rows, read_clients(run.folder), read_names(run.folder))
 
 
 def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
     """Give each run its group and a label of its own."""
-    known = [str(one.config.get("method", "run")) if one.run.group is None else one.run.group for one in runs]
+    known = [_name(one.config) if one.run.group is None else one.run.group for one in runs]
     groups = told_apart(known, [one.config for one in runs])
     labels = [f"{group}, seed {one.config.get('seed', '?')}" for group, one in zip(groups, runs, strict=True)]
     often = Counter(labels)
@@ -153,9 +156,15 @@ def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
             command=run_command(one.config, one.run.folder),
             labels_per_client=one.labels_per_client,
             folder=str(one.run.folder),
+            names=one.names,
         )
         for label, group, one in zip(labels, groups, runs, strict=True)
     ]
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    """As its author called it, or by its method."""
+    return str(config.get("name") or config.get("method", "run"))
 
 
 FIRST_TO_NAME = (
@@ -183,7 +192,7 @@ def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> li
         for name, one in zip(names, flat, strict=True):
             values[name].add(one.get(field))
         names = [
-            f"{name}, {_short(field, one.get(field, 'not set'))}" if len(values[name]) > 1 else name
+            f"{name}, {_short(field, one.get(field))}" if len(values[name]) > 1 else name
             for name, one in zip(names, flat, strict=True)
         ]
     return names
@@ -216,6 +225,14 @@ def target_of(config: Mapping[str, Any]) -> Target | None:
         return None
 
 
-def _short(field: str, value: str) -> str:
+OWN_DATA = "own data"
+"""In the place of a data set's name, for runs from Python."""
+
+
+def _short(field: str, value: str | None) -> str:
+    if value is None:
+        return OWN_DATA if field == "dataset" else f"{field.replace('_', ' ')} not set"
+    if len(value) == 64 and set(value) <= set("0123456789abcdef"):
+        value = value[:8]  # a digest: a few digits tell it from another
     value = next((name for name, rules in PRESETS.items() if field == "messages" and rules == value), value)
     return value if field in ("dataset", "model") else f"{field.replace('_', ' ')} {value}"

@@ -6,6 +6,9 @@ const LEVELS = 10;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
+/** The beginning of a name where there is no room for all of it. */
+const cut = (name, room) => (String(name).length > room ? `${String(name).slice(0, Math.max(1, room - 1))}…` : name);
+
 class ClientsView {
   constructor(report) {
     this.report = report;
@@ -57,8 +60,16 @@ class ClientsView {
 
   name(bar) {
     const { width, number } = this.run.clients;
-    if (width === 1) return `client ${bar}`;
+    if (width === 1) return `client ${this.clientName(bar)}`;
     return `clients ${bar * width} to ${Math.min(number, (bar + 1) * width) - 1}`;
+  }
+
+  clientName(client) {
+    return (this.run.clients.names || [])[client] ?? client;
+  }
+
+  className(label) {
+    return (this.run.clients.classes || [])[label] ?? label;
   }
 
   draw() {
@@ -125,7 +136,8 @@ class ClientsView {
       svg("path", { class: "cell", "fill-opacity": ((level + 1) / LEVELS).toFixed(2), d: paths.join("") })));
     const every = Math.max(1, Math.ceil(13 / row));
     for (let label = 0; label < numClasses; label += every)
-      image.append(svg("text", { x: left - 8, y: top + (label + 0.5) * row + 4, "text-anchor": "end" }, label));
+      image.append(svg("text", { x: left - 8, y: top + (label + 0.5) * row + 4, "text-anchor": "end" },
+        cut(this.className(label), 7), svg("title", {}, this.className(label))));
     image.append(svg("text", { class: "label", transform: `translate(13 ${top + (numClasses * row) / 2}) rotate(-90)`, "text-anchor": "middle" }, "class"));
     this.clientTicks(image, order, left, step, top + numClasses * row + 16);
     this.hover(image, order, left, step, { top, row, numClasses });
@@ -137,7 +149,8 @@ class ClientsView {
   clientTicks(image, order, left, step, y) {
     const every = Math.max(1, Math.ceil(34 / step)), { width } = this.run.clients;
     for (let place = 0; place < order.length; place += every)
-      image.append(svg("text", { x: left + (place + 0.5) * step, y, "text-anchor": "middle" }, order[place] * width));
+      image.append(svg("text", { x: left + (place + 0.5) * step, y, "text-anchor": "middle" },
+        width === 1 ? cut(this.clientName(order[place]), Math.floor((every * step) / 7)) : order[place] * width));
     image.append(svg("text", { class: "label", x: left + (order.length * step) / 2, y: y + 19, "text-anchor": "middle" }, "client"));
   }
 
@@ -183,8 +196,8 @@ class ClientsView {
     if (labels && labels[client]) {
       const counts = labels[client], total = sum(counts);
       lines.push(plural(total, "sample"));
-      if (label !== null) lines.push(`class ${label}: ${counts[label]}`);
-      else lines.push(`${plural(counts.filter(Boolean).length, "class", "classes")}, most of class ${counts.indexOf(Math.max(...counts))}`);
+      if (label !== null) lines.push(`class ${this.className(label)}: ${counts[label]}`);
+      else lines.push(`${plural(counts.filter(Boolean).length, "class", "classes")}, most of class ${this.className(counts.indexOf(Math.max(...counts)))}`);
     }
     return lines;
   }
@@ -200,7 +213,7 @@ class ClientsView {
       label: "Share of each class in all clients' data and in what the drawn clients held", xLabel: "class", yLabel: "share of samples",
       series: [bars("held by all clients", 7, held), bars("held by those drawn, each time", 0, seen)],
       formatX: String, ticksX: held.map((_, label) => label).filter((label) => label % every === 0), formatY: (y) => `${format(100 * y)} %`,
-      head: (point) => `class ${point.x}`, describe: (point) => `${format(100 * point.y)} % (${point.count})`,
+      head: (point) => `class ${this.className(point.x)}`, describe: (point) => `${format(100 * point.y)} % (${point.count})`,
     };
   }
 }

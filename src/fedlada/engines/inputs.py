@@ -1,0 +1,114 @@
+"""How a model takes inputs that are whole numbers: tried on two samples before the first round.
+
+Codes of symbols go to an embedding as they are, and a model that turns bytes into floats itself gets bytes. Where a
+model refuses them, they are read as on the command line: bytes of the shape of images are images, all else is floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fedlada.data.images import Images, ImageSamples, are_images, channel_statistics, channels_first
+from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.quiet import quiet_recurrent
+from fedlada.federation.randomness import the_same_randomness
+from fedlada.models.call import call
+from fedlada.models.flat import private_copy
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One way of reading whole numbers: as they are, as numbers of another type, or as images."""
+
+    dtype: torch.dtype | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Of each channel in 0..1, where they are images."""
+
+    def of(self, samples: Samples) -> Samples:
+        """The samples, read in this way."""
+        if self.mean:
+            return self._images(samples)
+        return samples if self.dtype is None else samples.with_inputs(self.dtype)
+
+    def _images(self, samples: Samples) -> Samples:
+        if not _holds_images(samples):
+            return samples  # others than those trained on: what does not fit is said when the model is tried
+        assert isinstance(samples, ArraySamples)
+        assert self.dtype is not None
+        images = Images(
+            channels_first(samples.x.cpu().numpy()),
+            samples.labels(),
+            self.mean,
+            self.std,
+            class_names=samples.class_names,
+        )
+        return images.samples(samples.y.device, self.dtype)
+
+
+AS_GIVEN = Inputs()
+
+
+def inputs_for(
+    network: nn.Module, samples: Samples, device: torch.device, dtype: torch.dtype, *, scaled: bool = True
+) -> Inputs:
+    """The first way of reading the samples that the model takes; as they are where it is not for their type.
+
+    `scaled` says whether these are all training images, whose mean and deviation images are scaled by.
+    """
+    few = _few(samples)
+    with the_same_randomness():  # reading a user's data set may draw random numbers
+        x, _ = few.batch(np.arange(len(few)))
+    if all(not isinstance(one, Tensor) or one.is_floating_point() for one in tree_leaves(x)):
+        return AS_GIVEN
+    module = private_copy(network, device, dtype).eval()
+    with torch.no_grad(), the_same_randomness(), quiet_recurrent(module):
+        for way in (AS_GIVEN, Inputs(torch.int64)):  # an embedding takes no bytes
+            if _refusal(module, way.of(few)) is None:
+                return way
+        is_image = isinstance(x, Tensor) and are_images(x)
+        way = _scaled(samples) if is_image and scaled else AS_GIVEN if is_image else Inputs(dtype)
+        why = _refusal(module, way.of(few))
+    if is_image and why is not None:
+        nor_scaled = f", nor scaled ({why})" if way.mean else ""
+        raise ValueError(
+            f"the model takes no images in bytes of shape {tuple(x.shape[1:])}{nor_scaled}: "
+            "give floats such as x / 255 in the shape that it takes, or fedlada.data.Images with mean and std"
+        )
+    return AS_GIVEN if why is not None else way
+
+
+def _scaled(samples: Samples) -> Inputs:
+    """By the mean and deviation of all images; those of a data set are not read for that."""
+    if not _holds_images(samples):
+        return AS_GIVEN
+    assert isinstance(samples, ArraySamples)
+    return Inputs(samples.dtype, *channel_statistics(channels_first(samples.x.cpu().numpy())))
+
+
+def _holds_images(samples: Samples) -> bool:
+    if not isinstance(samples, ArraySamples) or isinstance(samples, ImageSamples):
+        return False
+    return isinstance(samples.x, Tensor) and are_images(samples.x)
+
+
+def _few(samples: Samples) -> Samples:
+    """The first two samples, whose inputs may be read in any way without reading all of them so."""
+    if not isinstance(samples, ArraySamples) or isinstance(samples, ImageSamples):
+        return samples.chosen(np.arange(min(2, len(samples))))
+    x = tree_map(lambda one: one[:2], samples.x)
+    return ArraySamples(x, samples.y[:2], samples.y.device, samples.dtype)
+
+
+def _refusal(module: nn.Module, samples: Samples) -> Exception | None:
+    x, _ = samples.batch(np.arange(len(samples)))
+    try:
+        call(module, x)
+    except Exception as error:  # a user's model can raise anything
+        return error
+    return None
