@@ -78,7 +78,8 @@ def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
 def fingerprint(method: FederatedMethod) -> str:
     """The method with all its hyper-parameters, which must be the same on the server and on the nodes."""
     parts = ", ".join(describe_part(part) for part in (*method.local, method.server))
-    return f"{method.name}: {parts}"
+    personal = "" if method.personal is None else f"; personal: {', '.join(method.personal.names)}"
+    return f"{method.name}: {parts}{personal}"
 
 
 @dataclass(frozen=True, kw_only=True)

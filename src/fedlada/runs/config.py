@@ -135,10 +135,20 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "eval_every": simulation.evaluation.eval_every,
         "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
+        **_describe_client_tests(simulation),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         # Frozen parameters and buffers, where there are any: no checkpoint holds them.
         **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
     }
+
+
+def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:
+    """How clients are tested, where they are: the samples, and the steps of their own."""
+    if simulation.each_client is None:
+        return {}
+    options, test = simulation.evaluation, simulation.each_client.test
+    described = {"client_test": options.client_test or test.digest(), "personal_steps": options.personal_steps}
+    return {**described, "personal_every": options.personal_every}
 
 
 def _describe_loss(loss: Any) -> str:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.joined import JoinedSamples
+from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.clients import ClientTest
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.batches import LocalWork
+from fedlada.federation.client_test import hold_out
 from fedlada.federation.cohorts import Cohorts, Everyone, FixedSize
 from fedlada.federation.partition import IID, Given, Partition
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.federation.schedules import Schedule, as_schedule
 from fedlada.messages.spec import Messages, short, vectors
 from fedlada.methods.method import FederatedMethod
+from fedlada.methods.personal import Personal
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing import check_transform
+from fedlada.models.flat import trainable
 from fedlada.training.suggested import suggested
 
 Model = nn.Module | Callable[[], nn.Module]
+Place = tuple[torch.device, torch.dtype]
+"""Where samples lie, and in which precision."""
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
@@ -48,6 +58,31 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
         raise ValueError(f"method must be a FederatedMethod, as from fedlada.recipes, or a name, got {method!r}")
     found: FederatedMethod = suggested(method)["method"]
     return found
+
+
+def resolve_personal(personal: str | Sequence[str], method: FederatedMethod, model: nn.Module) -> FederatedMethod:
+    """The method with those of the model's parameters as personal ones that have these names, or match as `head.*`."""
+    own = personal_of(personal, model)
+    return method if own is None else replace(method, personal=own)
+
+
+def personal_of(personal: str | Sequence[str], model: nn.Module) -> Personal | None:
+    """The model's parameters with these names or patterns; as text, with commas between them."""
+    words = personal.split(",") if isinstance(personal, str) else personal
+    patterns = [word.strip() for word in words if word.strip()]
+    if not patterns:
+        return None
+    sizes = {name: parameter.numel() for name, parameter in trainable(model).items()}
+    names: set[str] = set()
+    for pattern in patterns:
+        found = {name for name in sizes if fnmatchcase(name, pattern)}
+        if not found:
+            shown = list(sizes) if len(sizes) <= 12 else [*list(sizes)[:6], "...", *list(sizes)[-6:]]
+            raise ValueError(f"personal: no trained parameter is named {pattern!r}; there are {', '.join(shown)}")
+        names |= found
+    if len(names) == len(sizes):
+        raise ValueError("personal names every parameter, so nothing is left to train together: leave some out")
+    return Personal.of(sizes, names)
 
 
 def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
@@ -120,3 +155,31 @@ def resolve_clients(partition: Partition | Iterable[Iterable[int]] | None, sampl
     # Only partitions by class look at the labels: a large dataset is not read for the others.
     labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))
     return partition.assign(labels, seed)
+
+
+def resolve_client_test(
+    given: Any, clients: Sequence[Ints], partition: Any, samples: Samples, seed: int, place: Place
+) -> tuple[list[Ints], ClientTest | None]:
+    """The samples that each client trains on, and those that it is tested on: a share of its own, or given data."""
+    if given is None:
+        return list(clients), None
+    if isinstance(given, (int, float)):
+        train, tests = hold_out(clients, given, seed)
+        return train, ClientTest.of(samples.chosen(np.concatenate(tests)), [len(own) for own in tests])
+    by_client = _by_client(given, len(clients), partition)
+    parts = [as_samples(by_client[client], *place) for client in sorted(by_client)]
+    sizes = dict(zip(sorted(by_client), map(len, parts), strict=True))
+    return list(clients), ClientTest.of(JoinedSamples(parts), [sizes.get(client, 0) for client in range(len(clients))])
+
+
+def _by_client(given: Any, num_clients: int, partition: Any) -> dict[int, Any]:
+    """Test data by the clients' numbers; a dict may have the keys of the partition."""
+    if not isinstance(given, Mapping):
+        if not isinstance(given, (list, tuple)) or len(given) != num_clients:
+            raise ValueError(f"client_test must be a share such as 0.2, or test data for each of {num_clients} clients")
+        return {client: own for client, own in enumerate(given) if own is not None}
+    keys = list(partition) if isinstance(partition, Mapping) else range(num_clients)
+    numbers = {key: number for number, key in enumerate(keys)}
+    if unknown := [key for key in given if key not in numbers]:
+        raise ValueError(f"client_test has data for {unknown[0]!r}, which is no client of the partition")
+    return {numbers[key]: own for key, own in given.items()}

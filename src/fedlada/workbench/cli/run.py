@@ -172,6 +172,8 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
+    if tested := {name: row[name] for row in history[-1:] for name in row if name.startswith(("client_", "personal_"))}:
+        summary["each_client"] = tested
     if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at
         summary["target"] = experiment.target
         summary["rounds_to_target"] = history.rounds_to(experiment.target)
@@ -182,6 +184,12 @@ def _print_summary(summary: dict[str, Any]) -> None:
     accuracy = "" if summary["test_accuracy"] is None else f", test accuracy {summary['test_accuracy']:.4f}"
     best = "" if summary["best_accuracy"] is None else f" (best {summary['best_accuracy']:.4f})"
     print(f"{summary['method']}: {summary['rounds']} rounds{accuracy}{best}")
+    for whose, said in (("client", "each client's held-out samples"), ("personal", "the same after its own steps")):
+        what = f"{whose}_accuracy" if f"{whose}_accuracy" in summary.get("each_client", {}) else f"{whose}_loss"
+        found = [summary.get("each_client", {}).get(f"{what}{of}") for of in ("", "_worst_decile", "_std")]
+        if None not in found:
+            mean, worst, std = found
+            print(f"{said}: {what.split('_')[1]} {mean:.4f}, worst decile {worst:.4f}, standard deviation {std:.4f}")
     if "target" in summary:
         reached = summary["rounds_to_target"]
         print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")
