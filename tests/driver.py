@@ -12,11 +12,15 @@ from fedlada.methods.state import Broadcast, Kept, Server, map_tensors
 from reference.problem import Problem
 
 
-def run_method(method: FederatedMethod | Callable[[int], FederatedMethod], problem: Problem) -> list[Server]:
-    """The server after each round; the method may be another in each round (1, 2, ...)."""
+def run_method(
+    method: FederatedMethod | Callable[[int], FederatedMethod],
+    problem: Problem,
+    kept: dict[int, Kept] | None = None,
+) -> list[Server]:
+    """The server after each round; the method may be another in each round (1, 2, ...). `kept` gets the memories."""
     method_of = method if callable(method) else lambda _: method
     server = method_of(1).init(torch.from_numpy(problem.x0))
-    kept: dict[int, Kept] = {}
+    kept = {} if kept is None else kept
     servers = []
     for t, spec in enumerate(problem.rounds):
         method, uploads = method_of(t + 1), []

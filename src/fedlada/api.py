@@ -27,12 +27,14 @@ from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observer
 from fedlada.training.resolve import (
     Model,
     check_targets,
+    resolve_client_test,
     resolve_clients,
     resolve_cohorts,
     resolve_device,
     resolve_messages,
     resolve_method,
     resolve_model,
+    resolve_personal,
     resolve_schedule,
     resolve_targets,
     resolve_test,
@@ -72,6 +74,10 @@ def simulate(
     eval_batch_size: int = 1000,
     best: str | None = None,
     stop_at: Mapping[str, float] | None = None,
+    client_test: Any = None,
+    personal_steps: int | None = None,
+    personal_every: int | None = None,
+    personal: str | Sequence[str] = (),
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
@@ -131,6 +137,15 @@ def simulate(
         best: the metric by which the folder keeps the best model, such as "test_loss"; by default the test accuracy
             where there is one, else the test loss. Lower is better for losses and errors.
         stop_at: end when one of these is reached, as in `{"test_loss": 0.1}`.
+        client_test: a share of each client's samples (0.2, say) that the seed holds out and nobody trains on, or test
+            data by client: a list, or a dict by the client's number or the partition's key. Each evaluation then adds
+            `client_accuracy`, the mean over clients, with `_worst_decile` and `_std`, or the same of `client_loss`;
+            `result.clients` has the values by client.
+        personal_steps: also test each client's model after so many local steps of its own, by the method's own chain:
+            `personal_accuracy` and its spread. It changes nothing of the run.
+        personal_every: rounds between these tests; by default `eval_every`.
+        personal: names of parameters that stay with each client, such as `("head.*",)`: they are trained by every
+            client for itself and never travel. Needs `client_test` in place of `test`.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
@@ -160,13 +175,35 @@ def simulate(
     if stop_at_accuracy is not None and test is None:
         raise ValueError("stop_at_accuracy needs test data")
     chosen = resolve_method(method).with_combiner(combiner)
-    rules = resolve_messages(messages, chosen)
     seed = whole_number("seed", seed)
     place = processes.own_device(resolve_device(device))
     network = resolve_model(model, seed, dtype)
+    chosen = resolve_personal(personal, chosen, network)
+    if chosen.personal is not None and (test is not None or validation is not None or client_test is None):
+        raise ValueError(
+            "with personal parameters no model is everybody's: give client_test, such as client_test=0.2, and neither "
+            "test nor validation"
+        )
+    rules = resolve_messages(messages, chosen)
     numbers = dtype or next(iter(trainable(network).values())).dtype
     train_samples, partition, inputs = resolve_train(train, partition, network, place, numbers, collate_fn)
+    evaluation = EvaluationOptions(
+        eval_every=eval_every,
+        eval_train_every=eval_train_every,
+        eval_batch_size=eval_batch_size,
+        client_test=client_test if isinstance(client_test, (int, float)) else None,
+        personal_steps=personal_steps,
+        personal_every=personal_every,
+    )
     clients, client_names = resolve_clients(partition, train_samples, seed)
+    clients, own_test = resolve_client_test(
+        client_test,
+        clients,
+        client_names,
+        train_samples,
+        seed,
+        lambda data: resolve_test(data, place, numbers, collate_fn, inputs),
+    )
     plan = Plan(
         clients=clients,
         client_names=client_names,
@@ -206,13 +243,12 @@ def simulate(
         validation=validation_samples,
         metrics=metrics,
         train=train_samples,
-        evaluation=EvaluationOptions(
-            eval_every=eval_every, eval_train_every=eval_train_every, eval_batch_size=eval_batch_size
-        ),
+        evaluation=evaluation,
         messages=rules,
         threads=threads,
         best=best,
         name=name,
+        client_test=own_test,
     )
     check_targets(targets, simulation)
     observers = [as_observer(callback) for callback in callbacks]

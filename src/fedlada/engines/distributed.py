@@ -36,7 +36,7 @@ class DistributedEngine(Engine):
 
     def __init__(self, inner: Engine, *, ordered: bool = False) -> None:
         self.inner, self.ordered = inner, ordered
-        self.method, self.loss, self.device = inner.method, inner.loss, inner.device
+        self.method, self.loss, self.device, self.flat = inner.method, inner.loss, inner.device, inner.flat
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
         self.kind = inner.kind
         self.why = f"{inner.why}; shared among {self.num_ranks} processes"

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric
 from fedlada.engines.post import Post
+from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.tally import Answer, CohortResult
 from fedlada.federation.plan import RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload
+from fedlada.models.flat import FlatModel
 
 RAN_BY = "ran_by"
 """In a run's configuration: which engine ran it, and why that one. It tells no run from another."""
@@ -26,6 +30,7 @@ class Engine(ABC):
     method: FederatedMethod
     loss: Loss
     device: torch.device
+    flat: FlatModel
     kind: str
     """What runs the clients, in one word: "sequential" or "stacked"."""
     why: str
@@ -82,6 +87,18 @@ class Engine(ABC):
         options: EvaluationOptions = AS_USUAL,
     ) -> dict[str, float]:
         """Loss, accuracy and the given metrics of the model with these parameters."""
+
+    @contextmanager
+    def loaded(self, params: Tensor) -> Iterator[nn.Module]:
+        """The engine's own model with these parameters, in evaluation mode."""
+        self.flat.load(params)
+        module = self.flat.module
+        with fast_cpu_kernels(self.device, self.flat.vector.numel()), quiet_recurrent(module):
+            module.eval()
+            try:
+                yield module
+            finally:
+                self.flat.train()
 
     @abstractmethod
     def model(self, params: Tensor) -> nn.Module:

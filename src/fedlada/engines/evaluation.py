@@ -32,12 +32,26 @@ class EvaluationOptions:
     eval_every: int = option(1, "evaluate after so many rounds, and after the last")
     eval_train_every: int | None = option(None, "also evaluate on all that the clients hold, after so many rounds")
     eval_batch_size: int = option(1000, "samples per batch of an evaluation: fewer need less memory")
+    client_test: float | None = option(
+        None, "hold out this share of each client's samples and test the model on it, client by client"
+    )
+    personal_steps: int | None = option(
+        None, "also test each client's model after so many local steps of its own, on its held-out samples"
+    )
+    personal_every: int | None = option(None, "rounds between these tests, by default those between evaluations")
 
     def __post_init__(self) -> None:
         count("eval_every", self.eval_every)
         if self.eval_train_every is not None:
             count("eval_train_every", self.eval_train_every)
         count("eval_batch_size", self.eval_batch_size)
+        if self.client_test is not None and not 0 < self.client_test < 1:
+            raise ValueError(f"client_test must be in (0, 1), got {self.client_test}")
+        for name in ("personal_steps", "personal_every"):
+            if (value := getattr(self, name)) is not None:
+                count(name, value)
+        if self.personal_every is not None and self.personal_steps is None:
+            raise ValueError("personal_every needs personal_steps: how many steps each client takes")
 
 
 AS_USUAL = EvaluationOptions()

@@ -28,7 +28,7 @@ from fedlada.messages import Exchange, MessageError
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, named_tensors
 from fedlada.models.flat import trainable, untrained_digest
-from fedlada.training.resolve import Model, resolve_device, resolve_method, resolve_model
+from fedlada.training.resolve import Model, resolve_device, resolve_method, resolve_model, resolve_personal
 
 LoadData = Callable[[Context], Any]
 MethodOf = FederatedMethod | str | Callable[[Context], FederatedMethod | str]
@@ -41,6 +41,7 @@ def client_app(
     method: MethodOf = "fedlada",
     load_test: LoadData | None = None,
     loss: Loss | None = None,
+    personal: str | Sequence[str] = (),
     client: Callable[[Context], int] | None = None,
     memory: str | Path | None = None,
     device: str | torch.device = "auto",
@@ -57,6 +58,7 @@ def client_app(
             (`context.run_config`) that gives it. A node with another one is refused.
         load_test: like `load_data`, for evaluation on the nodes; by default the training samples.
         loss: as in `fedlada.simulate`.
+        personal: as in `fedlada.simulate`, the same as the server's; these parameters stay in the node's `memory`.
         client: this node's number, 0 to `num_clients - 1`; by default `partition-id` of its node config.
         memory: the folder for what clients remember between rounds (SCAFFOLD, `top...` codes); by default `memory` of
             the node config, else the user's folder for state.
@@ -70,6 +72,7 @@ def client_app(
         method=method,
         load_test=load_test or load_data,
         loss=loss,
+        personal=personal,
         client=client or _partition_id,
         memory=memory,
         device=device,
@@ -101,6 +104,7 @@ class _Node:
     method: MethodOf
     load_test: LoadData
     loss: Loss | None
+    personal: str | Sequence[str]
     client: Callable[[Context], int]
     memory: str | Path | None
     device: str | torch.device
@@ -115,7 +119,7 @@ class _Node:
             network, place = self._network(greeting.seed), resolve_device(self.device)
             said = replace(
                 said,
-                method=wire.fingerprint(self._method(context)),
+                method=wire.fingerprint(self._method(context, network)),
                 num_examples=len(self._samples(self.load_data, context, network, place)),
                 num_params=sum(parameter.numel() for parameter in trainable(network).values()),
                 untrained=untrained_digest(network),
@@ -139,8 +143,16 @@ class _Node:
         try:
             with self._threads(task):
                 engine = self._engine(self.load_test, context, task.seed)
-                params = wire.unpack(wire.vectors_of(message), Broadcast(engine.initial_params(), ())).params
-                measured = engine.evaluate(params, engine.samples, {})
+                params = engine.initial_params()
+                exchange = Exchange(task.messages, engine.method, int(task.seed))
+                like = Broadcast(params, ())
+                received = exchange.arrived(wire.unpack(wire.vectors_of(message), exchange.sent(like)), like).params
+                if engine.method.personal is not None:
+                    memories = Memories(self._memory(context), task.run, task.client)
+                    start = Version.parse(task.memory) if task.memory else None
+                    kept = memories.load(start, exchange.init_kept(params))
+                    received = engine.method.own_params(received, kept)
+                measured = engine.evaluate(received, engine.samples, {})
         except (ValueError, OSError) as error:
             return self._refusal(task, error)
         return wire.content(
@@ -197,16 +209,18 @@ class _Node:
     def _engine(self, load: LoadData, context: Context, seed: str) -> SequentialEngine:
         network, place = self._network(seed), resolve_device(self.device)
         samples = self._samples(load, context, network, place)
-        return SequentialEngine(network, self._method(context), samples, self.loss, device=place, dtype=self.dtype)
+        method = self._method(context, network)
+        return SequentialEngine(network, method, samples, self.loss, device=place, dtype=self.dtype)
 
     def _network(self, seed: str) -> nn.Module:
         # Trained parameters come with every message; what is random and not trained must come from the server's seed.
         return resolve_model(self.model, int(seed), self.dtype)
 
-    def _method(self, context: Context) -> FederatedMethod:
+    def _method(self, context: Context, network: nn.Module) -> FederatedMethod:
         given = self.method
         is_function = callable(given) and not isinstance(given, FederatedMethod)
-        return resolve_method(given(context) if is_function else given)  # type: ignore[arg-type, operator]
+        method = resolve_method(given(context) if is_function else given)  # type: ignore[arg-type, operator]
+        return resolve_personal(self.personal, method, network)
 
     def _samples(self, load: LoadData, context: Context, network: nn.Module, place: torch.device) -> Samples:
         numbers = self.dtype or next(iter(trainable(network).values())).dtype

@@ -40,7 +40,8 @@ class Coding:
     def pack(self, state: State, round: int, client: int = 0) -> Packed[State]:
         """A state to send; what is not a number is refused."""
         if self.is_plain:
-            return Packed(wire.pack(state), _plain_sizes(state), state)
+            sent = self.exchange.sent(state)
+            return Packed(wire.pack(sent), _plain_sizes(sent), state)
         encoded = self.exchange.encode_finite(state, round, client)
         data = np.frombuffer(to_bytes(encoded, self.exchange.about(round)), dtype=np.uint8)
         return Packed(ArrayRecord({CODED: Array(data)}), _sizes(encoded), self.exchange.decode(encoded, state))
@@ -48,7 +49,8 @@ class Coding:
     def unpack(self, record: ArrayRecord, like: State, round: int) -> tuple[State, dict[str, int]]:
         """A state that was sent, and what its vectors weighed; vectors that did not travel are those of `like`."""
         if self.is_plain:
-            return wire.unpack(record, like), _plain_sizes(like)
+            form = self.exchange.sent(like)
+            return self.exchange.arrived(wire.unpack(record, form), like), _plain_sizes(form)
         if list(record) != [CODED]:
             raise wire.WrongMessage(f"it holds the arrays {', '.join(record) or 'none'} instead of {CODED!r}")
         expected = self.exchange.expected(like, round)

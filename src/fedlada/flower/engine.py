@@ -218,10 +218,10 @@ class GridEngine(Engine):
         whole = wire.packed_bytes(message.content) if message.has_content() else 0
         self.ledger.add(client, f"{direction}/{ENVELOPE}", whole - sum(sizes.values()))
 
-    def task(self, client: int) -> wire.Task:
-        """A client's task in this round."""
+    def task(self, client: int, after: int | None = None) -> wire.Task:
+        """A client's task in this round, with its memory as it was after another, by default the one before."""
         work, round = self.settings.work, self.plan.round
-        memory = self.versions.of(client, round - 1) if self.remembers else None
+        memory = self.versions.of(client, round - 1 if after is None else after) if self.remembers else None
         nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]
         needed = {version.text for version in nameable if version is not None}
         return wire.Task(

@@ -33,10 +33,11 @@ class ClientEvaluation(Observer):
             return
         engine = self.engine
         engine.nodes.refresh()
-        vectors = wire.pack(Broadcast(simulation.server.params, ()))
+        engine.versions.read(simulation.history)  # the memories that this round has left
+        vectors = wire.pack(simulation.exchange.sent(Broadcast(simulation.server.params, ())))
         messages = {
             client: Message(
-                wire.content(engine.task(client), vectors),
+                wire.content(engine.task(client, after=row["round"]), vectors),
                 dst_node_id=node.node_id,
                 message_type=MessageType.EVALUATE,
                 ttl=engine.replies.time_limit + CLOCKS,

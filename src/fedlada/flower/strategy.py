@@ -47,6 +47,7 @@ from fedlada.training.resolve import (
     resolve_messages,
     resolve_method,
     resolve_model,
+    resolve_personal,
     resolve_schedule,
     resolve_work,
 )
@@ -58,8 +59,8 @@ class MethodStrategy(Strategy):
 
     Args:
         model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
-            metrics, eval_every, messages, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is where the
-            server evaluates, `threads` holds for the server and for every node.
+            metrics, eval_every, messages, personal, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is
+            where the server evaluates, `threads` holds for the server and for every node.
         num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
         combiner: how the nodes' uploads become one, as in `fedlada.simulate`; by default under a learned bound on their
             norms, "mean" switches it off.
@@ -90,6 +91,7 @@ class MethodStrategy(Strategy):
         eval_clients_every: int | None = None,
         messages: str = "float32",
         combiner: Combiner | str = "norm-bound",
+        personal: str | Sequence[str] = (),
         seed: int = 0,
         device: str | torch.device = "auto",
         threads: int = 1,
@@ -104,6 +106,12 @@ class MethodStrategy(Strategy):
         self.method = resolve_method(method)
         if isinstance(self.method.combiner, Mean):  # one that comes with its own keeps it
             self.method = self.method.with_combiner(combiner)
+        self.method = resolve_personal(personal, self.method, self.model)
+        if self.method.personal is not None and test is not None:
+            raise ValueError(
+                "with personal parameters no model is everybody's: leave test out, and let the nodes evaluate theirs "
+                "with eval_clients_every"
+            )
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
@@ -150,6 +158,8 @@ class MethodStrategy(Strategy):
             raise ValueError("Flower's wrappers look at the vectors themselves: take messages='float32' with them")
         if around is not None and self.weights != "uniform":
             raise ValueError("Flower's wrappers scale their noise for equal weights: take weights='uniform' with them")
+        if around is not None and self.method.personal is not None:
+            raise ValueError("Flower's wrappers see every parameter: take personal=() with them")
         _speak()
         simulation, engine, nodes = self._simulation(grid, around, run_name(out))
         wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)

@@ -80,7 +80,8 @@ def fingerprint(method: FederatedMethod) -> str:
     parts = ", ".join(describe_part(part) for part in (*method.local, method.server))
     kind = type(method)
     own = "" if kind is FederatedMethod else f" ({kind.__qualname__})"
-    return f"{method.name}{own}: {parts}"
+    personal = "" if method.personal is None else f"; personal: {', '.join(method.personal.names)}"
+    return f"{method.name}{own}: {parts}{personal}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,8 @@ class Exchange:
         self.rules: dict[str, Rule] = self.messages.of(method)
         self.remembered = [path for path, rule in self.rules.items() if rule.codec.has_memory]
         """Vectors of which clients remember what they could not send."""
+        self.shared = None if method.personal is None else method.personal.shared
+        """The numbers of the parameters that travel, where some stay with the clients."""
 
     def is_exact(self, direction: str) -> bool:
         """Whether everything arrives as it was sent, in every round."""
@@ -57,8 +59,32 @@ class Exchange:
                 rule = self.rules[path]
                 # What is the same vector as in an earlier round is the same message too: a client may have it already.
                 when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
-                encoded[path] = rule.codec.encode(vector.flatten(), key(self.seed, f"messages {path}", when, client))
+                word = key(self.seed, f"messages {path}", when, client)
+                encoded[path] = rule.codec.encode(self._sent(vector).flatten(), word)
         return encoded
+
+    def sent(self, state: Message) -> Message:
+        """The state without the parameters that stay with the clients."""
+        return state if self.shared is None else map_tensors(self._sent, state)
+
+    def arrived(self, sent: Message, like: Message) -> Message:
+        """A state that travelled, with the numbers of `like` for the parameters that did not."""
+        if self.shared is None:
+            return sent
+        values = iter([vector for _, vector in named_tensors(sent)])
+        return map_tensors(lambda vector: self._arrived(next(values), vector), like)
+
+    def _sent(self, vector: Tensor) -> Tensor:
+        return vector if self._is_all_sent(vector) else vector.index_select(-1, self.shared)  # type: ignore[arg-type]
+
+    def _arrived(self, values: Tensor, like: Tensor) -> Tensor:
+        if self._is_all_sent(like):
+            return values.view_as(like)
+        return like.index_copy(-1, self.shared, values.to(like.device))  # type: ignore[arg-type]
+
+    def _is_all_sent(self, vector: Tensor) -> bool:
+        personal = self.method.personal
+        return self.shared is None or personal is None or vector.shape[-1:] != personal.places.shape
 
     def encode_finite(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
         """The same, for a sender that must not let a NaN or an infinity out."""
@@ -83,14 +109,14 @@ class Exchange:
             path = next(names)
             if path not in encoded:
                 return vector
-            return self.rules[path].codec.decode(encoded[path]).to(vector.dtype).view_as(vector)
+            return self._arrived(self.rules[path].codec.decode(encoded[path]).to(vector.dtype), vector)
 
         return map_tensors(received, like)
 
     def expected(self, like: Broadcast | Upload, round: int, already_sent: Collection[str] = ()) -> dict[str, Expected]:
         """The vectors that a receiver may expect in a message of this round."""
         return {
-            path: Expected(self.rules[path].codec, vector.numel(), vector.dtype)
+            path: Expected(self.rules[path].codec, self._sent(vector).numel(), vector.dtype)
             for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)
             if self.travels(path, round, already_sent)
         }
@@ -110,7 +136,7 @@ class Exchange:
 
     def of_method(self, kept: Kept) -> Kept:
         """The method's part of a memory."""
-        return Kept(kept.memory[: len(self.method.local)]) if self.remembered else kept
+        return Kept(kept.memory[: self.method.num_memories]) if self.remembered else kept
 
     def with_rest(self, upload: Upload, kept: Kept) -> Upload:
         """The upload with what the client could not send earlier."""

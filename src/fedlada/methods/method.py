@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedlada.methods.combine import Combiner, Mean, as_combiner
 from fedlada.methods.local import LocalTransform
+from fedlada.methods.personal import Personal
 from fedlada.methods.server import ServerOptimizer
 from fedlada.methods.state import (
     Broadcast,
@@ -19,6 +20,7 @@ from fedlada.methods.state import (
     GradientAt,
     Kept,
     Local,
+    PerTransform,
     Round,
     Scalar,
     Server,
@@ -58,6 +60,8 @@ class FederatedMethod:
     local: tuple[LocalTransform, ...]
     server: ServerOptimizer
     combiner: Combiner = Mean()  # noqa: RUF009 (frozen)
+    personal: Personal | None = None
+    """Parameters that stay with their client; a run's `personal=` says which."""
 
     def __post_init__(self) -> None:
         if isinstance(self.local, LocalTransform):
@@ -80,21 +84,28 @@ class FederatedMethod:
         )
 
     def init_kept(self, params: Tensor) -> Kept:
-        """A client's first private memory."""
-        return Kept(tuple(part.init_kept(params) for part in self.local))
+        """A client's first private memory; with personal parameters, what it has of its own comes last."""
+        memory = tuple(part.init_kept(params) for part in self.local)
+        if self.personal is None:
+            return Kept(memory)
+        return Kept((*memory, self.personal.memory(params, tuple(part.init_shared(params) for part in self.local))))
 
     def begin(self, broadcast: Broadcast, kept: Kept, *, lr: Scalar) -> Local:
         """A client that has received the broadcast; `local.params` is x_{i,0}."""
+        memories = kept.memory
+        if self.personal is not None:
+            memories = kept.memory[:-1]
+            broadcast = self.personal.received(broadcast, kept.memory[-1])
         return Local(
             params=broadcast.params,
             anchor=broadcast.params,
             lr=lr,
             states=tuple(
                 part.begin(shared, memory, broadcast.params)
-                for part, shared, memory in zip(self.local, broadcast.shared, kept.memory, strict=True)
+                for part, shared, memory in zip(self.local, broadcast.shared, memories, strict=True)
             ),
             shared=broadcast.shared,
-            kept=kept.memory,
+            kept=memories,
         )
 
     def step(self, local: Local, gradient_at: GradientAt) -> Local:
@@ -139,7 +150,17 @@ class FederatedMethod:
             part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
         ]
         memory = tuple(_in_order_of(old, new) for old, (_, new) in zip(local.kept, parts, strict=True))
-        return Upload(done.delta, tuple(extra for extra, _ in parts)), Kept(memory)
+        upload = Upload(done.delta, tuple(extra for extra, _ in parts))
+        if self.personal is None:
+            return upload, Kept(memory)
+        # At the personal places a client is a federation of its own, whose server takes what it is given.
+        alone = Round(done.delta, num_steps, local.lr, participation=1.0)
+        own = self.personal.memory(local.params, self._merged(local.shared, upload.extra, alone))
+        memory = tuple(
+            self.personal.unpaired(old, new, part.paired)
+            for part, old, new in zip(self.local, local.kept, memory, strict=True)
+        )
+        return self.personal.without(upload, [part.positive for part in self.local]), Kept((*memory, own))
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         """One upload from those of the cohort, in the order of the clients' numbers; by default their weighted mean."""
@@ -164,16 +185,24 @@ class FederatedMethod:
         """
         round = Round(delta=combined.delta, num_steps=num_steps, lr=lr, participation=participation)
         params, optimizer = self.server.step(server.params, combined.delta, server.optimizer, round)
-        shared = tuple(
-            _in_order_of(old, part.merge(old, extra, round))
-            for part, old, extra in zip(self.local, server.shared, combined.extra, strict=True)
-        )
-        after = Server(params=params, shared=shared, optimizer=optimizer)
+        after = Server(params, self._merged(server.shared, combined.extra, round), optimizer)
         if isinstance(lr, float) and lr == 0 and not all_finite(after):
             raise ValueError(
                 f"{self.name} divides by the clients' rate, which was 0 in this round: leave the round out"
             )
-        return after
+        return after if self.personal is None else self.personal.unmoved(server, after)
+
+    def _merged(self, shared: PerTransform, extra: PerTransform, round: Round) -> PerTransform:
+        return tuple(
+            _in_order_of(old, part.merge(old, own, round))
+            for part, old, own in zip(self.local, shared, extra, strict=True)
+        )
+
+    def own_params(self, params: Tensor, kept: Kept | None) -> Tensor:
+        """A client's model: the given parameters, with its own at the personal places."""
+        if self.personal is None or kept is None:
+            return params
+        return self.personal.joined(params, kept.memory[len(self.local)]["params"].to(params.device))
 
     def num_vectors(self) -> tuple[int, int]:
         """How many vectors of the model's size travel down and up for each client and round."""
@@ -188,7 +217,12 @@ class FederatedMethod:
     @property
     def keeps_memory(self) -> bool:
         """Whether clients must remember something between rounds."""
-        return any(self.rehearsal.local.kept)
+        return self.personal is not None or any(self.rehearsal.local.kept)
+
+    @property
+    def num_memories(self) -> int:
+        """How many dicts of vectors a client's private memory has."""
+        return len(self.local) + (self.personal is not None)
 
     @cached_property
     def rehearsal(self) -> Rehearsal:
@@ -238,12 +272,16 @@ class FederatedMethod:
         """The same method with `function` applied to the tensors that its parts hold."""
         local = tuple(map_tensor_fields(function, part) for part in self.local)
         server, combiner = map_tensor_fields(function, self.server), map_tensor_fields(function, self.combiner)
-        is_same = all(map(operator.is_, (*local, server, combiner), (*self.local, self.server, self.combiner)))
-        return self if is_same else replace(self, local=local, server=server, combiner=combiner)
+        personal = None if self.personal is None else map_tensor_fields(function, self.personal)
+        parts, own = (*local, server, combiner, personal), (*self.local, self.server, self.combiner, self.personal)
+        if all(map(operator.is_, parts, own)):
+            return self
+        return replace(self, local=local, server=server, combiner=combiner, personal=personal)
 
     @property
     def _lengths(self) -> list[int]:
-        return lengths((*self.local, self.server, self.combiner))
+        personal = () if self.personal is None else (self.personal,)
+        return lengths((*self.local, self.server, self.combiner, *personal))
 
     @staticmethod
     def _view(local: Local, index: int) -> Step:

@@ -16,9 +16,10 @@ from fedlada.methods.state import has_tensors, held_by, map_object, tensors_insi
 if TYPE_CHECKING:
     from fedlada.methods.combine import Combiner
     from fedlada.methods.local import LocalTransform
+    from fedlada.methods.personal import Personal
     from fedlada.methods.server import ServerOptimizer
 
-    Part = TypeVar("Part", Combiner, LocalTransform, ServerOptimizer)
+    Part = TypeVar("Part", Combiner, LocalTransform, Personal, ServerOptimizer)
 
 
 def map_tensor_fields(function: Callable[[Tensor], Tensor], part: Part) -> Part:
@@ -32,7 +33,7 @@ def suited(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor.detach().to(like.device, like.dtype if tensor.is_floating_point() else None, copy=True)
 
 
-def lengths(parts: Iterable[Combiner | LocalTransform | ServerOptimizer]) -> list[int]:
+def lengths(parts: Iterable[Combiner | LocalTransform | Personal | ServerOptimizer]) -> list[int]:
     """Of what the parts hold, the longest first: one of them may be the model's size."""
     held = (tensor for part in parts for _, tensor in tensors_inside("", held_by(part)))
     return sorted({tensor.shape[-1] for tensor in held if tensor.ndim}, reverse=True)

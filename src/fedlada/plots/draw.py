@@ -110,7 +110,11 @@ def plot_histories(
 ) -> Figure:
     """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed."""
     rows = [row for seeds in histories.values() for history in seeds for row in history]
-    known = (name for name in ("test_accuracy", "test_loss") if any(row.get(name) is not None for row in rows))
+    known = (
+        name
+        for name in ("test_accuracy", "client_accuracy", "test_loss", "client_loss")
+        if any(row.get(name) is not None for row in rows)
+    )
     chosen = metric or next(known, "train_loss")
     return draw_chart(curves(histories, chosen, title=title, targets=() if target is None else (target,)))
 

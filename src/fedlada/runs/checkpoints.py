@@ -121,6 +121,15 @@ class Checkpoints:
         self._check(file, manifest["sha256"][file])
         return self._tensors(file)["params"]
 
+    def load_memory(self, round: int, client: int) -> dict[str, Tensor]:
+        """The vectors of a client's memory after that round, by name; empty where it has none."""
+        manifest = self._manifest(round)
+        file = manifest["kept"].get(str(client))
+        if file is None:
+            return {}
+        self._check(file, manifest["sha256"][file])
+        return self._tensors(file)
+
     def save_best(self, params: Tensor, round: int, metric: str, value: float) -> None:
         """Remember the best global parameters so far."""
         self.folder.mkdir(parents=True, exist_ok=True)

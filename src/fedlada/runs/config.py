@@ -138,6 +138,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "eval_every": simulation.evaluation.eval_every,
         "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
+        **_describe_client_tests(simulation),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         # Frozen parameters and buffers, where there are any: no checkpoint holds them.
         **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
@@ -147,6 +148,15 @@ def describe(simulation: Simulation) -> dict[str, Any]:
 def clients_digest(clients: Sequence[Ints]) -> str:
     """The sample numbers of all clients as one word."""
     return hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in clients)).hexdigest()
+
+
+def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:
+    """How clients are tested, where they are: the samples, and the steps of their own."""
+    if simulation.each_client is None:
+        return {}
+    options, test = simulation.evaluation, simulation.each_client.test
+    described = {"client_test": options.client_test or test.digest(), "personal_steps": options.personal_steps}
+    return {**described, "personal_every": options.personal_every}
 
 
 def _describe_loss(loss: Any) -> str:

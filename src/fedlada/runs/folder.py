@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedlada.engines.engine import RAN_BY
 from fedlada.methods.validation import count, positive
-from fedlada.runs import archived
+from fedlada.runs import archived, client_metrics
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
 from fedlada.runs.config import (
@@ -93,6 +93,8 @@ class RunFolder(Observer):
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         self._append(simulation)
+        if simulation.client_values.get("round") == row["round"]:
+            client_metrics.append_values(self.path, simulation.client_values)
         metric = simulation.best or judged_by(row)
         value = row.get(metric)
         if value is not None and (self._best is None or is_better(metric, value, self._best)):
@@ -116,6 +118,8 @@ class RunFolder(Observer):
         """Write a checkpoint now."""
         self._append(simulation)
         make_durable(self.metrics_path)
+        if (tested := self.path / client_metrics.FILE).exists():
+            make_durable(tested)
         if self._new_best is not None:
             params, row, metric = self._new_best
             self.checkpoints.save_best(params, row["round"], metric, row[metric])
@@ -191,6 +195,7 @@ class RunFolder(Observer):
             left_behind.unlink()
         # Rounds since the checkpoint will be run again, to the same bits: each has one line in the end.
         write_rows(self.metrics_path, rows[: simulation.round])
+        simulation.client_values = client_metrics.forget_after(self.path, simulation.round)
         if simulation.round == 0:  # from here on every round is there
             (self.path / archived.FILE).unlink(missing_ok=True)
             (self.path / DISCARDED).unlink(missing_ok=True)

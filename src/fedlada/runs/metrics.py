@@ -21,7 +21,13 @@ COHORTS = ("clients", "lost", "refused")
 """Every round has these; an archive keeps no others of most rounds."""
 MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds"}
 MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
-EVALUATED = ("test_", "validation_", "full_train_")
+MEASURED |= {
+    f"{whose}_{what}{of}"
+    for whose in ("client", "personal")
+    for what in ("loss", "accuracy")
+    for of in ("", "_worst_decile", "_std")
+}
+EVALUATED = ("test_", "validation_", "full_train_", "client_", "personal_")
 """How the names of what is measured in some rounds alone begin."""
 
 

@@ -43,6 +43,7 @@ def describe_method(method: FederatedMethod) -> dict[str, Any]:
         "local": [describe_part(part) for part in method.local],
         "server": describe_part(method.server),
         "combiner": describe_part(method.combiner),
+        **({} if method.personal is None else {"personal": list(method.personal.names)}),
     }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
 
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Server
+from fedlada.methods.state import Kept, Server
+from fedlada.models.flat import model_with
 from fedlada.training.target import is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 """One round: `round, lr, train_loss, drift, bytes_up, bytes_down, seconds`, who took part, and what was evaluated."""
+ClientValues = dict[str, Any]
+"""The `round` in which clients were tested, and a list by client of each value; None for those without test samples."""
 
 
 class History(Sequence[Row]):
@@ -114,6 +117,14 @@ class Result:
     """The name of the loss: the one that was given, or the one that was chosen by the targets."""
     name: str = ""
     """How the run is called; empty where it goes by its method's name."""
+    clients: ClientValues = field(default_factory=dict)
+    """With `client_test`, what was measured of each client in the last evaluated round."""
+    kept: Mapping[int, Kept] = field(default_factory=dict)
+    """The private memory of each client that took part, where the method or personal parameters need one."""
+
+    def client_model(self, client: int) -> nn.Module:
+        """The model of one client: the global one, with the client's own personal parameters."""
+        return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(client)))
 
     def plot(self, metric: str | None = None) -> Figure:
         """A picture of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""

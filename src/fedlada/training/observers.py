@@ -74,7 +74,9 @@ def describe(row: Row) -> str:
     parts += [
         f"{name.replace('_', ' ')} {value:.4f}"
         for name, value in row.items()
-        if name.startswith(("test_", "validation_", "full_train_")) and isinstance(value, float)
+        if name.startswith(("test_", "validation_", "full_train_", "client_", "personal_"))
+        and not name.endswith(("_worst_decile", "_std"))
+        and isinstance(value, float)
     ]
     for name in ("lost", "refused", "idle"):
         if row.get(name):

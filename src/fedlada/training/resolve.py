@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -12,24 +14,31 @@ from torch import nn
 
 from fedlada.data.by_client import by_client, pooled
 from fedlada.data.given import Collate
+from fedlada.data.joined import JoinedSamples
 from fedlada.data.samples import Samples, as_samples
+from fedlada.engines.clients import ClientTest
 from fedlada.engines.inputs import AS_GIVEN, Inputs, inputs_for
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.batches import LocalWork
+from fedlada.federation.client_test import hold_out
 from fedlada.federation.cohorts import Cohorts, Everyone, FixedSize
 from fedlada.federation.partition import IID, Given, Partition
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.federation.schedules import Schedule, as_schedule
 from fedlada.messages.spec import Messages, short, vectors
 from fedlada.methods.method import FederatedMethod
+from fedlada.methods.personal import Personal
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing import check_transform
 from fedlada.methods.validation import probability
+from fedlada.models.flat import trainable
 from fedlada.training.simulation import Simulation
 from fedlada.training.suggested import suggested
 from fedlada.training.target import ACCURACY, Target
 
 Model = nn.Module | Callable[[], nn.Module]
+Place = tuple[torch.device, torch.dtype]
+"""Where samples lie, and in which precision."""
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
@@ -55,6 +64,31 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
         raise ValueError(f"method must be a FederatedMethod, as from fedlada.recipes, or a name, got {method!r}")
     found: FederatedMethod = suggested(method)["method"]
     return found
+
+
+def resolve_personal(personal: str | Sequence[str], method: FederatedMethod, model: nn.Module) -> FederatedMethod:
+    """The method with those of the model's parameters as personal ones that have these names, or match as `head.*`."""
+    own = personal_of(personal, model)
+    return method if own is None else replace(method, personal=own)
+
+
+def personal_of(personal: str | Sequence[str], model: nn.Module) -> Personal | None:
+    """The model's parameters with these names or patterns; as text, with commas between them."""
+    words = personal.split(",") if isinstance(personal, str) else personal
+    patterns = [word.strip() for word in words if word.strip()]
+    if not patterns:
+        return None
+    sizes = {name: parameter.numel() for name, parameter in trainable(model).items()}
+    names: set[str] = set()
+    for pattern in patterns:
+        found = {name for name in sizes if fnmatchcase(name, pattern)}
+        if not found:
+            shown = list(sizes) if len(sizes) <= 12 else [*list(sizes)[:6], "...", *list(sizes)[-6:]]
+            raise ValueError(f"personal: no trained parameter is named {pattern!r}; there are {', '.join(shown)}")
+        names |= found
+    if len(names) == len(sizes):
+        raise ValueError("personal names every parameter, so nothing is left to train together: leave some out")
+    return Personal.of(sizes, names)
 
 
 def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
@@ -181,3 +215,35 @@ def resolve_clients(
     # Only partitions by class look at the labels: a large dataset is not read for the others.
     labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))
     return partition.assign(labels, seed), partition.client_names()
+
+
+def resolve_client_test(
+    given: Any,
+    clients: Sequence[Ints],
+    names: Sequence[str],
+    samples: Samples,
+    seed: int,
+    read: Callable[[Any], Samples | None],
+) -> tuple[list[Ints], ClientTest | None]:
+    """The samples that each client trains on, and those that it is tested on: a share of its own, or given data."""
+    if given is None:
+        return list(clients), None
+    if isinstance(given, (int, float)):
+        train, tests = hold_out(clients, given, seed)
+        return train, ClientTest.of(samples.chosen(np.concatenate(tests)), [len(own) for own in tests])
+    parts = {client: part for client, own in _test_by_client(given, len(clients), names).items() if (part := read(own))}
+    joined = JoinedSamples([parts[client] for client in sorted(parts)])
+    return list(clients), ClientTest.of(joined, [len(parts.get(client, ())) for client in range(len(clients))])
+
+
+def _test_by_client(given: Any, num_clients: int, names: Sequence[str]) -> dict[int, Any]:
+    """Test data by the clients' numbers; a dict may have their names."""
+    if not isinstance(given, Mapping):
+        if not isinstance(given, (list, tuple)) or len(given) != num_clients:
+            raise ValueError(f"client_test must be a share such as 0.2, or test data for each of {num_clients} clients")
+        return {client: own for client, own in enumerate(given) if own is not None}
+    numbers: dict[Any, int] = {client: client for client in range(num_clients)}
+    numbers.update({name: client for client, name in enumerate(names)})
+    if unknown := [key for key in given if key not in numbers and str(key) not in numbers]:
+        raise ValueError(f"client_test has data for {unknown[0]!r}, which is no client of the partition")
+    return {numbers[key] if key in numbers else numbers[str(key)]: own for key, own in given.items()}

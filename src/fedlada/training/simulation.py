@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fedlada.data.samples import Samples
+from fedlada.engines.clients import ClientTest, Measured, columns
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric, check_metrics
 from fedlada.engines.post import Post
@@ -25,7 +26,8 @@ from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.server_trial import check_server
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.validation import count
-from fedlada.training.history import History, Result, Row
+from fedlada.training.clients import EachClient
+from fedlada.training.history import ClientValues, History, Result, Row
 
 TRIED = 16
 """Samples on which metrics are tried before the first round."""
@@ -70,6 +72,7 @@ class Simulation:
         threads: int = 1,
         best: str | None = None,
         name: str = "",
+        client_test: ClientTest | None = None,
     ) -> None:
         self.name = name
         self.threads = check_threads(threads)
@@ -86,6 +89,14 @@ class Simulation:
         """The samples of all clients, repeated as often as clients have them; a partition may leave some out."""
         if train is not None and evaluation.eval_train_every is not None and isinstance(plan, Plan):
             self.client_samples = train.chosen(np.concatenate(plan.clients))
+        self.each_client: EachClient | None = None
+        if client_test is not None:
+            assert isinstance(plan, Plan)
+            self.each_client = EachClient(engine, plan, client_test, evaluation)
+        elif evaluation.personal_steps is not None:
+            raise ValueError("personal_steps needs client_test, what each client is tested on: client_test=0.2, say")
+        self.client_values: ClientValues = {}
+        """What was measured of each client in the last round in which clients were tested."""
         self.round = 0
         check_server(engine.method, engine.initial_params())
         self.server: Server = engine.method.init(engine.initial_params())
@@ -93,7 +104,8 @@ class Simulation:
         self.history = self.history_of([])
         self.stopped, self.paused = "", False
         self._plans: dict[int, RoundPlan] = {}
-        for what, samples in (("test", test), ("validation", validation)):
+        own = None if client_test is None else client_test.samples
+        for what, samples in (("test", test), ("validation", validation), ("client test", own)):
             if samples is not None:
                 engine.check_test(samples, what)
         if self.metrics:
@@ -174,7 +186,7 @@ class Simulation:
                 for observer in observers:
                     observer.on_round(self, row)
                 if self.stopped and not self.paused:
-                    self._evaluate(row, self.server, is_last=True)  # also when nobody knew that it was
+                    self._evaluate(row, self.server, self.kept, is_last=True)  # also when nobody knew that it was
                 for observer in storing:
                     observer.on_round(self, row)
             self.stop(f"all {num_rounds} rounds were run")
@@ -219,7 +231,7 @@ class Simulation:
             bounded = [result.accepted[place] for place in combiner.outliers(result.norms)]
             row.update(norms={name: list(own) for name, own in result.norms.items()}, bounded=bounded)
         row["seconds"] = time.perf_counter() - start
-        self._evaluate(row, server, is_last=is_last)
+        self._evaluate(row, server, {**self.kept, **result.kept}, is_last=is_last)
         # From here on nothing can fail: the round is committed whole.
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
@@ -248,7 +260,7 @@ class Simulation:
         self._plans = {coming: plan}
         self.engine.prepare(plan)
 
-    def _evaluate(self, row: Row, server: Server, *, is_last: bool) -> None:
+    def _evaluate(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
         """Add to a row what is to be measured in this round, unless it is there."""
         due = [
             ("test", self.test, self.evaluation.eval_every, self.metrics),
@@ -263,12 +275,39 @@ class Simulation:
                 measured = self.engine.evaluate(params, samples, metrics, self.evaluation)
                 of = f"_of_{ending}" if ending else ""
                 row.update({f"{name}_{key}{of}": _finite(value) for key, value in measured.items()})
+        if self.each_client is not None:
+            self._evaluate_clients(self.each_client, row, server, kept, is_last=is_last)
+
+    def _evaluate_clients(
+        self, each: EachClient, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool
+    ) -> None:
+        """Add what clients measure on their own test samples, and remember it client by client."""
+        options, round = self.evaluation, row["round"]
+        done = self.client_values.get("round") == round
+        values: ClientValues = self.client_values if done else {"round": round}
+
+        def add(prefix: str, measured: Measured) -> None:
+            row.update({name: _finite(value) for name, value in columns(prefix, measured).items()})
+            for what in ("accuracy", "loss"):
+                own = [measured.get(client, {}).get(what) for client in range(each.test.num_clients)]
+                if any(value is not None for value in own):
+                    values[f"{prefix}_{what}"] = [None if one is None else _finite(one) for one in own]
+
+        memories = {client: self.exchange.of_method(one) for client, one in kept.items()}
+        if (is_last or round % options.eval_every == 0) and "client_loss" not in values:
+            add("client", each.measured(server, memories))
+        every = options.personal_every or options.eval_every
+        if options.personal_steps and (is_last or round % every == 0) and "personal_loss" not in values:
+            at_once = max(1, len(row["clients"]) + len(row["refused"]))
+            add("personal", each.fine_tuned(server, memories, round=round, lr=row["lr"], at_once=at_once))
+        if len(values) > 1:
+            self.client_values = values
 
     def result(self) -> Result:
         """The model, the history and the server as they are now."""
         engine = self.engine
         model = engine.model(self.server.params)
-        about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name)
+        about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.client_values, self.kept)
         return Result(model, self.history, engine.method, self.server, *about)
 
     @contextmanager

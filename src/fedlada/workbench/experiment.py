@@ -75,6 +75,9 @@ class Experiment(EvaluationOptions):
     )
     validation: float = option(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
     model: str | None = option(None, "a model's name, or package.module:factory for your own")
+    personal: str | None = option(
+        None, "parameters that stay with each client: names with commas between them, or patterns such as 'head.*'"
+    )
     num_clients: int | None = option(None, "m: clients in all")
     cohort_size: int | None = option(None, "S: clients per round")
     cohorts: str = option("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
@@ -138,6 +141,11 @@ class Experiment(EvaluationOptions):
         if self.num_clients is not None:
             count("num_clients", self.num_clients)
         super().__post_init__()
+        if self.client_test is None and (self.personal or self.personal_steps):
+            what = "personal" if self.personal else "personal_steps"
+            raise ValueError(f"{what} needs client_test, what each client is tested on: client_test=0.2, say")
+        if self.personal and self.validation:
+            raise ValueError("with personal parameters no model is everybody's: take client_test, not validation")
         full = self.resolved()
         assert full.cohort_size is not None
         count("cohort_size", full.cohort_size)
@@ -287,8 +295,8 @@ class Experiment(EvaluationOptions):
         return simulate(
             full.build_model(source),
             source.train,
-            # Who tunes on a validation split must not see the test set at all.
-            test=None if full.validation else source.test,
+            # Who tunes on a validation split must not see the test set at all; personal parts leave no model for it.
+            test=None if full.validation or full.personal else source.test,
             validation=source.validation,
             method=full.build_method(),
             partition=full.build_partition(source),
@@ -301,6 +309,7 @@ class Experiment(EvaluationOptions):
             weights=full.weights,
             unreliable=Unreliable(dropout=full.dropout, stragglers=full.stragglers),
             **{one.name: getattr(full, one.name) for one in fields(EvaluationOptions)},
+            personal=full.personal or (),
             best=full.best,
             stop_at=full.build_stop(),
             callbacks=[*callbacks, *trackers],

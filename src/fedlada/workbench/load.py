@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from torch import nn
 
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
-from fedlada.models.flat import model_with
+from fedlada.models.flat import flatten, model_with, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import read_names
 from fedlada.runs.config import how_made, is_experiment, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
-from fedlada.training.resolve import Model, resolve_model
+from fedlada.training.resolve import Model, personal_of, resolve_model
 from fedlada.workbench.experiment import Experiment
 
 
@@ -57,6 +58,17 @@ class StoredRun:
                 return model_with(self.model, file.get_tensor("params")), int(file.metadata()["round"])
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
+
+    def client_model(self, client: int) -> nn.Module:
+        """The model of one client: with its own personal parameters, where the run has such."""
+        personal = personal_of(self.config.get("personal") or (), self.model)
+        if personal is None:
+            return self.model
+        params = flatten(trainable(self.model).values())
+        memory = Checkpoints(self.path / "checkpoints").load_memory(self.round, client)
+        # Behind the memories of the transforms; a client that never took part has the first one.
+        own = [vector for name, vector in sorted(memory.items()) if re.fullmatch(r"memory\.\d+\.params", name)]
+        return model_with(self.model, personal.joined(params, own[-1].to(params)) if own else params)
 
     def export(self, path: str | Path) -> None:
         """Write the model's `state_dict` as a safetensors file."""

@@ -15,7 +15,7 @@ Faults = dict[str, tuple[str, str, str]]
 
 Check = Callable[[], None]
 
-GROUPS = ("methods", "engines", "stacked", "messages", "runs", "flower")
+GROUPS = ("methods", "engines", "stacked", "messages", "runs", "flower", "clients")
 
 
 def in_folder(test: Callable[..., None], *arguments: object) -> None:

@@ -41,6 +41,8 @@ def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype
     """The state of one place in a stack: its vectors, the copy and the gradient that the model computes with."""
     tried = method.rehearsal
     states = sum(len(one) for one in (*tried.local.states, *tried.local.kept))
+    if method.personal is not None:  # each client has its own of what is else the same for all
+        states += 1 + sum(len(one) for one in tried.local.shared)
     # Parameters and states stay; begin and finish hold a second set of states or uploads for a moment.
     vectors = 1 + 2 * states + len(list(named_tensors(tried.upload))) + 2 * method.looks_ahead
     width = torch.empty(0, dtype=compute).element_size()
@@ -114,7 +116,9 @@ class Memories:
         names = [list(memory) for memory in kept[0].memory]
 
         def stacked(part: int, name: str) -> Tensor:
-            rows = self.layout.rows(places, self.like)
+            size = here[0].memory[part][name].numel()  # that of the model, or of its personal part
+            whole = size == self.layout.num_params
+            rows = self.layout.rows(places, self.like) if whole else self.like.new_zeros(places, size)
             for place, one in enumerate(here):
                 rows[place].copy_(self.layout.inward(one.memory[part][name]))
             return rows

@@ -144,6 +144,8 @@ class Stack:
             return torch.empty(value.shape, device=value.device, dtype=value.dtype)
 
         def shared(value: Tensor) -> Tensor:
+            if self.method.personal is not None:  # in part each client's own
+                return buffer(value)
             return torch.empty(value.shape[1:], device=value.device, dtype=value.dtype).expand(value.shape)
 
         return Local(

@@ -18,6 +18,7 @@ class DynamicRegularizer(LocalTransform):
     """update + mu * (x - x^t + h_i), h_i minus the sum of the client's deltas; its server is `Dynamic`."""
 
     elementwise: ClassVar[bool] = True
+    paired: ClassVar[frozenset[str]] = frozenset({"h"})
 
     mu: float = 0.1
     """Strength of the regularizer."""

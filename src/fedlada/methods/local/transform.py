@@ -21,6 +21,10 @@ class LocalTransform:
 
     positive: ClassVar[frozenset[str]] = frozenset()
     """Names of those of its vectors that hold positive numbers alone, which no message may round to zero."""
+    paired: ClassVar[frozenset[str]] = frozenset()
+    """Names of those of its memories that mean something beside a vector of the server optimizer alone, as FedDyn's.
+
+    No server acts on personal parameters, so these memories stay as they were at first there."""
     elementwise: ClassVar[bool] = False
     """Declares that the order of the parameters does not matter: each is treated alike, norms aside.
 

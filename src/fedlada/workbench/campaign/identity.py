@@ -42,7 +42,7 @@ def whole_length(experiment: Experiment) -> int:
 
     A simulation evaluates its last round out of turn; a longer run would not have done so there.
     """
-    step = math.lcm(experiment.eval_every, experiment.eval_train_every or 1)
+    step = math.lcm(experiment.eval_every, experiment.eval_train_every or 1, experiment.personal_every or 1)
     return step * math.ceil(experiment.rounds / step)
 
 

@@ -189,6 +189,8 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
+    if tested := {name: row[name] for row in history[-1:] for name in row if name.startswith(("client_", "personal_"))}:
+        summary["each_client"] = tested
     target = None if experiment.target is None else Target.parse(experiment.target)
     if target is not None and history.measured(target.metric)[1]:  # with held-out data the test set is not looked at
         summary["target"] = experiment.target
@@ -201,6 +203,12 @@ def _print_summary(summary: dict[str, Any]) -> None:
     last, best = summary[f"test_{what}"], summary[f"best_{what}"]
     measured = "" if last is None else f", test {what} {last:.4f} (best {best:.4f})"
     print(f"{summary['method']}: {summary['rounds']} rounds{measured}")
+    for whose, said in (("client", "each client's held-out samples"), ("personal", "the same after its own steps")):
+        what = f"{whose}_accuracy" if f"{whose}_accuracy" in summary.get("each_client", {}) else f"{whose}_loss"
+        found = [summary.get("each_client", {}).get(f"{what}{of}") for of in ("", "_worst_decile", "_std")]
+        if None not in found:
+            mean, worst, std = found
+            print(f"{said}: {what.split('_')[1]} {mean:.4f}, worst decile {worst:.4f}, standard deviation {std:.4f}")
     if "target" in summary:
         reached = summary["rounds_to_target"]
         arrived = "never reached" if reached is None else f"reached in round {reached}"

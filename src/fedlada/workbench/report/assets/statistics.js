@@ -69,7 +69,10 @@ function groupsOf(runs) {
   return groups;
 }
 
-const FIRST_METRICS = ["test_accuracy", "test_loss", "train_loss", "full_train_accuracy", "full_train_loss", "drift"];
+const FIRST_METRICS = [
+  "test_accuracy", "client_accuracy", "personal_accuracy", "test_loss", "client_loss", "personal_loss", "train_loss",
+  "full_train_accuracy", "full_train_loss", "drift",
+];
 
 function metricsOf(runs) {
   const names = new Set(runs.flatMap((run) => run.columns.map(([name]) => name)));
