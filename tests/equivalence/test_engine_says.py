@@ -30,7 +30,7 @@ def test_in_the_result_and_in_the_folder(engine, kind, reason, tmp_path):
     assert result.engine == kind
     assert reason in result.engine_reason
     stored = json.loads((tmp_path / "config.json").read_text())[RAN_BY]
-    assert stored == {"engine": kind, "reason": result.engine_reason}
+    assert stored == {"engine": kind, "reason": result.engine_reason, "loss": "cross_entropy"}
 
 
 def test_a_fallback_gives_its_reason_and_the_way_out():
