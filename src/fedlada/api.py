@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedlada.data.flipped import with_flipped_labels
 from fedlada.data.samples import as_samples
 from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.stacked.precision import PRECISIONS
+from fedlada.federation.attackers import attackers
 from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
@@ -20,6 +22,7 @@ from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner
 from fedlada.methods.method import FederatedMethod
+from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, probability, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
@@ -77,6 +80,7 @@ def simulate(
     ordered: bool = False,
     messages: str | Messages = "float32",
     combiner: Combiner | str | None = None,
+    attack: Attack | str | None = None,
     device: str | torch.device = "auto",
     threads: int = 1,
     dtype: torch.dtype | None = None,
@@ -129,6 +133,8 @@ def simulate(
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`).
+        attack: lies that a share of the clients tell, to try combiners with: "sign-flip:0.3", "scale:0.3:10" or one of
+            `fedlada.testing.attacks`.
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
             the machine; large models on an idle CPU gain from more.
@@ -148,8 +154,13 @@ def simulate(
     network = resolve_model(model, seed, dtype)
     numbers = dtype or next(iter(trainable(network).values())).dtype
     train_samples = as_samples(train, place, numbers)
+    clients = resolve_clients(partition, train_samples, seed)
+    lies = None if attack is None else as_attack(attack)
+    if lies is not None and lies.poisons_labels:
+        liars = attackers(len(clients), lies.share, seed)
+        train_samples, clients = with_flipped_labels(train_samples, clients, liars)
     plan = Plan(
-        clients=resolve_clients(partition, train_samples, seed),
+        clients=clients,
         cohorts=resolve_cohorts(cohorts, cohort_size),
         work=work,
         schedule=resolve_schedule(lr, lr_decay, method),
@@ -188,6 +199,7 @@ def simulate(
             eval_every=eval_every, eval_train_every=eval_train_every, eval_batch_size=eval_batch_size
         ),
         messages=rules,
+        attack=lies,
         threads=threads,
     )
     observers = [as_observer(callback) for callback in callbacks]

@@ -15,7 +15,7 @@ from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.models.flat import untrained_digest
 from fedlada.runs.files import read_object
-from fedlada.runs.parts import describe_method, describe_value, words_of
+from fedlada.runs.parts import describe_method, describe_part, describe_value, words_of
 from fedlada.training.simulation import Simulation
 
 FREE_TO_CHANGE = {
@@ -135,6 +135,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "eval_every": simulation.evaluation.eval_every,
         "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
+        **({} if simulation.attack is None else {"attack": describe_part(simulation.attack)}),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         # Frozen parameters and buffers, where there are any: no checkpoint holds them.
         **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),

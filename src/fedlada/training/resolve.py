@@ -19,7 +19,7 @@ from fedlada.federation.schedules import Schedule, as_schedule
 from fedlada.messages.spec import Messages, short, vectors
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
-from fedlada.methods.testing import check_transform
+from fedlada.methods.testing.transforms import check_transform
 from fedlada.training.suggested import suggested
 
 Model = nn.Module | Callable[[], nn.Module]
