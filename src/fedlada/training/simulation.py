@@ -18,6 +18,7 @@ from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
 from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.attackers import attackers
+from fedlada.federation.cohorts import Everyone, FixedSize
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
 from fedlada.federation.randomness import torch_seed
 from fedlada.messages.exchange import Exchange
@@ -71,6 +72,8 @@ class Simulation:
         self.engine = engine
         self.plan = plan
         self.exchange = Exchange(messages, engine.method, plan.seed)
+        if isinstance(plan.cohorts, FixedSize | Everyone):
+            engine.method.combiner.check(len(plan.cohorts.draw(plan.num_clients, plan.seed, 1)))
         self.attack, self.attackers = attack, frozenset[int]()
         self.forgery: Forgery | None = None
         if attack is not None:
