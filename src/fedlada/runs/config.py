@@ -38,6 +38,7 @@ LATER = {
     "combiner": "Mean()",
     "messages": "float32",
     "answer": "delta",
+    "size_bound": 10.0,
     "eval_clients_every": None,
     "eval_batch_size": AS_USUAL.eval_batch_size,
 }
