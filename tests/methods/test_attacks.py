@@ -25,7 +25,7 @@ from scipy.stats import norm
 
 import fedlada
 from fedlada import recipes
-from fedlada.data import Given
+from fedlada.data import IID, Given
 from fedlada.federation.attackers import attackers
 from fedlada.federation.randomness import torch_seed
 from fedlada.methods.state import map_tensors, named_tensors
@@ -173,6 +173,18 @@ def test_a_lie_that_cannot_be_sent_is_refused_and_ends_no_run(messages):
         done = run(attack, messages=messages, dtype=torch.float32)
         assert len(done.history) == 3
         assert all(set(row["refused"]) == set(LIARS) for row in done.history)
+
+
+def test_a_median_withstands_what_a_bound_does_not():
+    """One of four clients sends -20 times its update in every round: under the bound it counts as four."""
+    attack = SignFlip(share=0.25, scale=20)
+    last = {
+        rule: run(attack, combiner=rule, partition=IID(num_clients=4), rounds=15).history[-1]["test_loss"]
+        for rule in ("mean", "norm-bound", "median", "trimmed-mean:0.25")
+    }
+    honest = run(partition=IID(num_clients=4), rounds=15).history[-1]["test_loss"]
+    assert max(last["median"], last["trimmed-mean:0.25"]) < 1.5 * honest
+    assert min(last["mean"], last["norm-bound"]) > 2 * honest
 
 
 def test_a_run_goes_on_with_its_attack(tmp_path):
