@@ -114,10 +114,11 @@ def checks() -> list[Check]:
     found += [partial(in_folder, equality.test_every_method_equals_its_simulation, "scaffold")]
     cases = (("fedavg", "int4"), ("scaffold", runs.RESIDUALS))
     found += [partial(in_folder, runs.test_codes_are_those_of_the_simulation, *case) for case in cases]
-    found += [partial(runs.test_no_node_decides_an_evaluation, caplog=Log())]
+    said = Log()
+    found += [partial(runs.test_no_node_decides_an_evaluation, caplog=said)]
     found += [partial(runs.test_a_node_that_claims_samples_decides_nothing, one) for one in ("uniform", "examples")]
     faulty = faults.test_a_faulty_client_is_left_out_of_its_round_alone
-    return [*found, partial(in_folder, partial(faulty, "nan", caplog=Log()))]
+    return [*found, partial(in_folder, partial(faulty, "nan", caplog=said))]
 
 
 class Log(logging.Handler):
