@@ -28,6 +28,7 @@ def test_every_case_is_another_run(attacks):
     assert next(one for one in found if one.attack).experiment().attack == "sign-flip:0.1:4"
 
 
+@pytest.mark.slow
 def test_runs_are_made_once_and_become_a_table(attacks, monkeypatch, tmp_path, capsys):
     size = attacks.SIZES["fashion-mnist"]
     small = replace(size, settings={**size.settings, "rounds": 1}, seeds=1)
