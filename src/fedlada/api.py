@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedlada.data.flipped import with_flipped_labels
 from fedlada.data.given import Collate
 from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.stacked.precision import PRECISIONS
+from fedlada.federation.attackers import attackers
 from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
@@ -20,6 +22,7 @@ from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner
 from fedlada.methods.method import FederatedMethod
+from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
@@ -91,6 +94,7 @@ def simulate(
     ordered: bool = False,
     messages: str | Messages = "float32",
     combiner: Combiner | str | None = None,
+    attack: Attack | str | None = None,
     device: str | torch.device = "auto",
     threads: int = 1,
     dtype: torch.dtype | None = None,
@@ -163,6 +167,8 @@ def simulate(
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`).
+        attack: lies that a share of the clients tell, to try combiners with: "sign-flip:0.3", "scale:0.3:10" or one of
+            `fedlada.testing.attacks`.
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
             the machine; large models on an idle CPU gain from more.
@@ -204,6 +210,10 @@ def simulate(
         seed,
         lambda data: resolve_test(data, place, numbers, collate_fn, inputs),
     )
+    lies = None if attack is None else as_attack(attack)
+    if lies is not None and lies.poisons_labels:
+        liars = attackers(len(clients), lies.share, seed)
+        train_samples, clients = with_flipped_labels(train_samples, clients, liars)
     plan = Plan(
         clients=clients,
         client_names=client_names,
@@ -245,6 +255,7 @@ def simulate(
         train=train_samples,
         evaluation=evaluation,
         messages=rules,
+        attack=lies,
         threads=threads,
         best=best,
         name=name,

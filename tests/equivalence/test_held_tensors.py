@@ -17,7 +17,7 @@ from fedlada.flower import wire
 from fedlada.methods.local import AMSGrad, LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.server import SGD, ServerOptimizer
-from fedlada.methods.testing import check_transform
+from fedlada.methods.testing.transforms import check_transform
 from fedlada.models.flat import flatten
 from tasks import blobs, small_net
 

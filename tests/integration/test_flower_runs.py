@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, MetricRecord
@@ -18,7 +19,7 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
 )
 
-from fedlada import load_run, recipes
+from fedlada import cohorts, load_run, recipes
 from fedlada.federation.schedules import Cosine, WarmUp
 from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
@@ -267,6 +268,63 @@ def test_a_wrong_evaluation_is_left_out(caplog):
     # Evaluation is no part of the round's own traffic.
     assert (row["bytes_down"], row["nd_down"]) == (3 * vector, 1.0)
     assert row["bytes_by_vector"]["down/(evaluation)"] == 5 * (vector + NPY_HEADER)
+
+
+def test_no_node_decides_an_evaluation(caplog):
+    """One claims all samples there are, with no hit among them, one a loss beyond all measure."""
+    method, said = recipes.fedavg(), {}
+    lies = {0: {"num-examples": 2**40, "accuracy": 0.0}, 1: {"loss": 1e300}}
+
+    def fault(who, asked, reply):
+        if asked.metadata.message_type == "evaluate":
+            said[who] = dict(reply.content[wire.METRICS]) | lies.get(who, {})
+            reply.content[wire.METRICS].update(lies.get(who, {}))
+        return [reply]
+
+    (row,) = strategy_of(method, eval_clients_every=1).run(grid_of(method, fault=fault), 1, progress=False).history
+    samples, losses, accuracies = (
+        np.array([said[client][name] for client in range(5)]) for name in ("num-examples", "loss", "accuracy")
+    )
+    samples, losses = (np.minimum(one, 10 * np.median(one)) for one in (samples, losses))
+    assert row["clients_accuracy"] == pytest.approx(np.average(accuracies, weights=samples))
+    assert row["clients_loss"] == pytest.approx(np.average(losses, weights=samples))
+    assert row["clients_bounded"] == [0, 1]
+    assert row["clients_samples"] == samples.sum()
+    assert "client 0 says samples 1.1e+12, counted as" in caplog.text
+    assert "client 1 says loss 1e+300, counted as" in caplog.text
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+def test_a_node_that_claims_samples_decides_nothing(weights):
+    """Its steps would make the global direction vanish, its weight would be all there is."""
+    method, claimed = recipes.fedcm(), 2**40
+
+    def fault(who, asked, reply):
+        if who == 1 and asked.metadata.message_type == "query":
+            reply.content[wire.HEADER]["num_examples"] = claimed
+        elif who == 1 and asked.metadata.message_type == "train":
+            steps = -(-claimed // SETTINGS["batch_size"])
+            reply.content[wire.METRICS].update({"num-examples": claimed, "num-steps": steps})
+        return [reply]
+
+    settings = {"cohort_size": 5, "weights": weights, "replies": QUICK}
+    honest, told, believed = (
+        strategy_of(method, **settings, **options).run(grid_of(method, fault=lie), 2, progress=False)
+        for lie, options in ((None, {}), (fault, {}), (fault, {"size_bound": None}))
+    )
+    assert told.history[1]["clients"] == [0, 1, 2, 3, 4]
+    lengths = [float(one.server.shared[0]["direction"].norm()) for one in (honest, told, believed)]
+    assert lengths[0] / 30 < lengths[1] < 30 * lengths[0]  # ten times the weight, and ten times the steps
+    assert lengths[2] < 1e-6 * lengths[0]
+    sizes = sorted(len(own) for own in CLIENTS)
+    if weights == "examples":
+        alone = simulate(method, 1, cohorts=cohorts.Scheduled([[1]]), cohort_size=None, weights=weights)
+        first = [one.history[0]["train_loss"] for one in (alone, believed, told)]
+        assert first[1] == pytest.approx(first[0], rel=1e-6)
+        assert first[2] != pytest.approx(first[0], rel=1e-2)
+    assert 10 * sizes[2] > sizes[-1], "nobody else is bounded"
+    with pytest.raises(ValueError, match=r"size_bound must be at least 1, got 0.5"):
+        strategy_of(method, size_bound=0.5)
 
 
 def test_evaluation_on_the_nodes():

@@ -24,6 +24,7 @@ from fedlada.federation.cohorts import FixedSize, Unreliable
 from fedlada.federation.plan import Assignment, Plan
 from fedlada.federation.schedules import Constant
 from fedlada.methods.state import named_tensors
+from fedlada.methods.testing.attacks import as_attack
 from fedlada.training.simulation import Simulation
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
@@ -133,6 +134,18 @@ def test_sums_are_one_process_to_rounding(tmp_path):
         torch.testing.assert_close(summed[name], value, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("attack", ["a-little-is-enough:0.4", "gaussian-noise:0.4:0.01"])
+def test_attackers_are_those_of_one_process(attack, tmp_path):
+    """Those who collude know the clients of every process."""
+    common = ["run", "--method", "fedlada", "--attack", attack, "--rounds", 4, *SETTINGS, "--quiet"]
+    fedlada(*common, "--out", tmp_path / "one")
+    torchrun(2, *common, "--out", tmp_path / "two")
+    assert [row["attackers"] for row in rows(tmp_path / "two")] == [row["attackers"] for row in rows(tmp_path / "one")]
+    two = final_server(tmp_path / "two")
+    for name, value in final_server(tmp_path / "one").items():
+        torch.testing.assert_close(two[name], value, rtol=1e-10, atol=1e-12)
+
+
 def test_a_rank_that_dies_ends_the_run_and_it_resumes_with_another_number(tmp_path):
     common = ["run", "--method", "scaffold", *SETTINGS, "--ordered", "--out", tmp_path / "run"]
     process = start(2, *common, "--rounds", 100_000)
@@ -174,10 +187,19 @@ def test_shares_keep_the_order_and_are_even(steps, num_ranks):
 @pytest.mark.parametrize("ordered", [False, True])
 def test_one_process_merges_what_it_alone_has(ordered, messages, monkeypatch):
     """Sums of one process, weights by examples: the run and its rows are those of the engine inside."""
+    assert_merged(ordered, messages, monkeypatch)
+
+
+@pytest.mark.parametrize("attack", ["gaussian-noise:0.4", "inner-product:0.4"])
+def test_one_process_has_the_attackers_of_the_engine_inside(attack, monkeypatch):
+    assert_merged(False, "float32", monkeypatch, as_attack(attack))
+
+
+def assert_merged(ordered, messages, monkeypatch, attack=None):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        alone, shared = (simulation(around, messages) for around in (None, ordered))
+        alone, shared = (simulation(around, messages, attack) for around in (None, ordered))
     finally:
         dist.destroy_process_group()
     for (name, one), (_, other) in zip(named_tensors(shared.server), named_tensors(alone.server), strict=True):
@@ -189,7 +211,7 @@ def test_one_process_merges_what_it_alone_has(ordered, messages, monkeypatch):
         }
 
 
-def simulation(ordered, messages):
+def simulation(ordered, messages, attack=None):
     """Four rounds of SCAFFOLD; by way of a distributed engine, where it is said how."""
     cpu = torch.device("cpu")
     engine = SequentialEngine(
@@ -205,7 +227,10 @@ def simulation(ordered, messages):
         unreliable=Unreliable(dropout=0.2),
     )
     made = Simulation(
-        engine if ordered is None else DistributedEngine(engine, ordered=ordered), plan, messages=messages
+        engine if ordered is None else DistributedEngine(engine, ordered=ordered),
+        plan,
+        messages=messages,
+        attack=attack,
     )
     made.run(4)
     return made

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedlada import FederatedMethod, LocalTransform, data, server, simulate
-from fedlada.methods.testing import GRADIENTS, check_transform, one_round
+from fedlada.methods.testing.transforms import GRADIENTS, check_transform, one_round
 from method_table import METHODS
 
 

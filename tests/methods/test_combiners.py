@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from fedlada.combine import Extrapolated, GeometricMedian, Krum, Mean, Median, N
 
 import fedlada
 from fedlada import FederatedMethod, Upload, recipes
+from fedlada.methods.state import map_tensors
 from tasks import blobs, small_net
 
 RANDOM = np.random.default_rng(0)
@@ -37,7 +40,7 @@ def bounded(values, bound, weights):
 
 
 def weiszfeld(values, weights, steps=8):
-    z = np.average(values, axis=0, weights=weights)
+    z = np.median(values, axis=0)
     for _ in range(steps):
         w = np.asarray(weights) / np.maximum(np.linalg.norm(values - z, axis=1), 1e-6)
         z = (w[:, None] * values).sum(axis=0) / w.sum()
@@ -79,6 +82,18 @@ def test_equals_numpy(name):
     assert (found.extra[0]["v"] > 0).all()
 
 
+@pytest.mark.parametrize("lie", [1e3, 1e30, 3e38])
+@pytest.mark.parametrize("combiner", [NormBound(), TrimmedMean(), Median(), Krum(), GeometricMedian()])
+def test_one_client_moves_nothing_far(combiner, lie):
+    """In float32, where the squares of such numbers are infinite."""
+    honest = [map_tensors(torch.Tensor.float, one) for one in map(copy.deepcopy, uploads())]
+    liar = map_tensors(lambda vector: torch.full_like(vector, lie), honest[0])
+    found = combiner.combine([*honest[:3], liar, *honest[3:]])
+    assert found.delta.abs().max() <= abs(DELTAS).max()
+    assert found.extra[0]["v"].max() <= 1.3 * MOMENTS.max()
+    assert (found.extra[0]["v"] > 0).all()
+
+
 def test_an_even_median_is_the_mean_of_the_middle_two():
     found = Median().combine(uploads(DELTAS[:8], MOMENTS[:8]))
     np.testing.assert_allclose(found.delta.numpy(), np.median(DELTAS[:8], axis=0), rtol=0, atol=1e-12)
@@ -90,9 +105,20 @@ def test_unequal_weights_are_refused_where_they_mean_nothing(combiner):
         combiner.combine(uploads(), WEIGHTS)
 
 
+def test_krum_goes_on_where_clients_are_missing():
+    """With so many fewer liars as the answers allow."""
+    few = [next(uploads(DELTAS[[place]], MOMENTS[[place]])) for place in range(5)]
+    for num_answers, num_bad in ((5, 1), (4, 1), (3, 1)):
+        chosen = Krum(num_bad=3).combine(few[:num_answers]).delta
+        assert torch.equal(chosen, Krum(num_bad=num_bad).combine(few[:num_answers]).delta)
+    assert torch.equal(Krum(num_bad=3).combine(few[:2]).delta, few[0].delta)
+    done = run(recipes.fedavg(), combiner="krum:1", unreliable=fedlada.Unreliable(dropout=0.6), rounds=6)
+    assert {len(row["clients"]) for row in done.history} & {1, 2, 3, 4}
+
+
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="Krum with num_bad=4 needs 11 uploads a round, got 9"):
-        Krum(num_bad=4).combine(uploads())
+    with pytest.raises(ValueError, match="Krum with num_bad=4 needs 11 clients a round, got 6"):
+        run(recipes.fedavg(), combiner="krum:4")
     with pytest.raises(ValueError, match=r"share must be in \[0, 0.5\), got 0.5"):
         TrimmedMean(share=0.5)
     with pytest.raises(ValueError, match=r"combiner must be one of mean, norm-bound.* got 'average'"):

@@ -101,6 +101,7 @@ def test_the_digest_knows_every_field_that_decides():
         "ordered": True,
         "messages": "lean",
         "combiner": "median",
+        "attack": "sign-flip:0.3",
         "dtype": "float64",
         "model": "cnn-gn",
         "classes_per_client": 3,

@@ -34,7 +34,7 @@ def load_npz(path: str | Path) -> tuple[Split, Split]:
 
     Bytes of shape (N, H, W), (N, H, W, C) or (N, C, H, W) are taken for images and come back as (N, C, H, W); other
     whole numbers and truth values become floats, which is what models compute with. Targets are class numbers, floats
-    (N, K) to be predicted, or zeros and ones (N, K) for several labels at once, which become floats.
+    (N, K) to be predicted, or zeros and ones (N, K) for several labels at once.
     """
     return read_npz(path)[0]
 
@@ -155,13 +155,13 @@ def _checked(path: Path, x_name: str, x: Any, y_name: str, y: Any) -> Split:
 
 
 def _as_target(path: Path, name: str, y: Any) -> np.ndarray[Any, Any]:
-    """Class numbers `[N]`, or floats `[N, K]`: numbers to predict, or which of K labels a sample has."""
+    """Class numbers `[N]`, floats `[N, K]` to predict, or zeros and ones `[N, K]`: which of K labels a sample has."""
     if y.dtype.kind == "f":
         return np.asarray(y.astype(np.float64).reshape(len(y), -1))
     if y.ndim == 2:
         if not np.isin(y, (0, 1)).all():
             raise ValueError(f"{path}: a {name} of whole numbers in rows must hold zeros and ones: one for each label")
-        return np.asarray(y.astype(np.float32))
+        return np.asarray(y.astype(np.int64))
     if y.min() < 0:
         raise ValueError(f"{path}: {name} holds the label {y.min()}, and classes count from 0: save numbers as floats")
     if y.max() > np.iinfo(np.int64).max:
@@ -170,7 +170,7 @@ def _as_target(path: Path, name: str, y: Any) -> np.ndarray[Any, Any]:
 
 
 def _check_labels(path: Path, y: np.ndarray[Any, Any]) -> None:
-    if y.dtype.kind == "f":
+    if y.dtype.kind == "f" or y.ndim == 2:
         return
     # A model has an output for each class: one stray label would ask for a model of any size.
     largest = int(y.max())

@@ -45,11 +45,6 @@ class DistributedEngine(Engine):
         if len(set(same)) > 1:
             raise ValueError(f"the processes of this run differ in their engine or their data: {sorted(set(same))}")
 
-    @property
-    def _sends_all(self) -> bool:
-        """Whether every upload goes to every process, or each process sends one for all of its clients."""
-        return self.ordered or not self.method.combiner.is_linear
-
     def initial_params(self) -> Tensor:
         params = self.inner.initial_params()
         together(dist.broadcast, params, src=0)  # a factory may have drawn something else here
@@ -81,7 +76,11 @@ class DistributedEngine(Engine):
     def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
         """All answers in the clients' order, each sent by the process that ran the client."""
         parts = shares(plan.assignments, self.num_ranks)
-        own = list(self._own(broadcast, plan, kept))
+        # The next answer may overwrite this one's upload.
+        own = [
+            replace(answer, upload=map_tensors(torch.clone, answer.upload))
+            for answer in self._own(broadcast, plan, kept)
+        ]
         for rank, part in enumerate(parts):
             for place, work in enumerate(part):
                 yield self._sent(work, own[place] if rank == self.rank else None, rank, broadcast)
@@ -90,7 +89,7 @@ class DistributedEngine(Engine):
         return self.inner.outward(upload)
 
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
-        if self._sends_all:
+        if self.ordered or post.compares:  # every upload goes to every process; else each sends one for all its clients
             return super().run_cohort(broadcast, kept, post)
         received, tally = post.down(broadcast), post.tally()
         answers = self._own(received, post.plan, post.memories(kept))
@@ -115,9 +114,7 @@ class DistributedEngine(Engine):
         own = replace(plan, assignments=tuple(part))
         self.inner.while_waiting = self.while_waiting
         try:
-            for answer in self.inner.answers(broadcast, own, kept):
-                # The next answer may overwrite this one's upload.
-                yield replace(answer, upload=map_tensors(torch.clone, answer.upload)) if self._sends_all else answer
+            yield from self.inner.answers(broadcast, own, kept)
         finally:
             self.inner.while_waiting = None  # it holds the simulation, which holds this
 

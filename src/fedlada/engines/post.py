@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedlada.engines.tally import Answer, Tally
+from fedlada.engines.forgery import Forgery
+from fedlada.engines.tally import Answer, Tally, not_positive
 from fedlada.federation.plan import RoundPlan
 from fedlada.messages.codec import Encoded
 from fedlada.messages.errors import CannotEncode
@@ -20,6 +21,10 @@ from fedlada.methods.state import Broadcast, Kept, PerTransform, Server, Upload,
 
 SHARE_FOR_RESIDUALS = 0.25
 """Of a GPU's memory: what clients could not send beyond it stays on the host."""
+
+
+def _as_it_is(upload: Upload) -> Upload:
+    return upload
 
 
 class Post:
@@ -34,13 +39,19 @@ class Post:
         plan: RoundPlan,
         already_sent: Mapping[int, frozenset[str]] | None = None,
         combiner: Combiner | None = None,
+        forgery: Forgery | None = None,
     ) -> None:
         self.exchange, self.plan, self.already_sent = exchange, plan, already_sent or {}
         self.ledger = Ledger()
         self.combiner = combiner or exchange.method.combiner
         """How the uploads of this round become one."""
-        self.is_exact = exchange.is_exact("up") and not exchange.remembered and exchange.method.combiner.is_linear
+        self.forgery = forgery
+        is_linear = exchange.method.combiner.is_linear
+        self.compares = not is_linear or (forgery is not None and forgery.attack.colludes)
+        """Whether the uploads of the whole cohort are looked at together; else one after another will do."""
+        self.is_exact = exchange.is_exact("up") and not exchange.remembered and is_linear and forgery is None
         """Whether uploads arrive as they are and are only added up; an engine may then leave them in its own order."""
+        self.positive = [part.positive for part in exchange.method.local]
         self.trained: Tensor | None = None
         """The weighted sum of the deltas as the clients had them, where the server gets others."""
         self._fits: dict[str, list[Tensor]] = {}
@@ -56,9 +67,7 @@ class Post:
 
     def tally(self) -> Tally:
         """An empty tally of this round's answers."""
-        method = self.exchange.method
-        positive = [part.positive for part in method.local]
-        return Tally(positive, measures_norms=method.combiner.measures_norms)
+        return Tally(self.positive, measures_norms=self.exchange.method.combiner.measures_norms)
 
     def memories(self, kept: Mapping[int, Kept]) -> Mapping[int, Kept]:
         """The method's part of the clients' memories."""
@@ -76,6 +85,8 @@ class Post:
         self, answers: Iterator[Answer], outward: Callable[[Upload], Upload], kept: Mapping[int, Kept]
     ) -> Iterator[Answer]:
         """The answers as the server has them; those with a NaN or an infinity are not sent."""
+        if self.forgery is not None:
+            answers, outward = self.forgery.lies(answers, outward, self.plan.round), _as_it_is
         for answer in answers:
             yield self._sent(answer, outward, kept) if answer.is_finite else answer
 
@@ -86,14 +97,18 @@ class Post:
             return answer
         # Codes work block by block, in the model's order, whatever order an engine likes.
         wanted = outward(answer.upload)
-        own = answer.work.weight * wanted.delta
-        self.trained = own if self.trained is None else self.trained + own
+        trained = wanted.delta if answer.trained is None else answer.trained
         if exchange.remembered:
             wanted = exchange.with_rest(wanted, kept.get(client) or exchange.init_kept(wanted.delta))
         encoded = exchange.encode(wanted, round, client)
         self._count(client, encoded, frozenset(), exchange.about(round))
+        if answer.trained is not None and not all(one.fits is None or bool(one.fits) for one in encoded.values()):
+            return replace(answer, is_finite=False)  # a lie that its code cannot hold is refused, and ends no run
         self._remember_fits(encoded)
         received = exchange.decode(encoded, wanted)
+        if not not_positive(received, self.positive):  # else it is refused
+            own = answer.work.weight * trained
+            self.trained = own if self.trained is None else self.trained + own
         if exchange.remembered:
             answer = replace(answer, kept=exchange.rest(wanted, received, answer.kept, self._on_host))
         return replace(answer, upload=received)

@@ -31,6 +31,8 @@ class Answer:
     square_delta: float
     is_finite: bool
     """Whether nothing that would reach the server or the client's memory is NaN or infinite."""
+    trained: Tensor | None = None
+    """Its delta as it trained it, where it sends another."""
 
 
 def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float) -> Answer:

@@ -73,6 +73,14 @@ class Rounds(Protocol):
         """Fixes everything that is random."""
 
     @property
+    def num_clients(self) -> int:
+        """m."""
+
+    @property
+    def cohorts(self) -> Cohorts:
+        """The way cohorts are drawn."""
+
+    @property
     def is_fixed(self) -> bool:
         """Whether rounds can be drawn ahead."""
 

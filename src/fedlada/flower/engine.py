@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +26,8 @@ from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
 from fedlada.flower.nodes import Nodes
+from fedlada.flower.plausible import bounded, name_bounded
+from fedlada.flower.rounds import DrawnByTheNode
 from fedlada.flower.versions import Versions
 from fedlada.messages.ledger import ENVELOPE
 from fedlada.methods.method import FederatedMethod
@@ -47,6 +49,7 @@ class Settings:
     seed: int
     work: LocalWork
     threads: int
+    size_bound: float | None
     answer: str
     """"delta", or "params" where a wrapper of Flower's looks at the answers."""
 
@@ -269,16 +272,31 @@ class GridEngine(Engine):
             raise wire.NotFinite("the norm of its update is infinite")
         return answer, sizes
 
+    def _believed(self, works: Sequence[Assignment]) -> dict[int, Assignment]:
+        """The work of those who answered: a node that claims too many samples does not decide the mean K."""
+        said = {work.client: float(work.num_steps) for work in works}
+        counted = bounded(said, self.settings.size_bound)
+        unlikely = name_bounded("steps", said, counted)
+        return {
+            work.client: replace(work, batches=DrawnByTheNode(int(counted[work.client])))
+            if work.client in unlikely
+            else work
+            for work in works
+        }
+
     def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """The mean of the answers in the order of the clients, whatever order they came in."""
         works = {work.client: work for work in self.plan.assignments}
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
         tally = self.post.tally()
+        believed = self._believed([works[wire.read_header(reply, wire.Done).client] for reply in ordered])
         trained = None if self.method.combiner.is_linear else torch.zeros_like(self.broadcast.params)
 
         def answers() -> Iterator[Answer]:
             for reply in ordered:
-                answer, _ = self.read(reply, works[wire.read_header(reply, wire.Done).client])
+                client = wire.read_header(reply, wire.Done).client
+                answer, _ = self.read(reply, works[client])
+                answer = replace(answer, work=believed[client])
                 if trained is not None:
                     trained.add_(answer.work.weight * answer.upload.delta)
                 yield answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 from flwr.serverapp.strategy import Result as FlowerResult
@@ -12,13 +13,17 @@ from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
 from fedlada.flower.exchange import CLOCKS, ask, log, one_line
 from fedlada.flower.nodes import MOST_EXAMPLES
+from fedlada.flower.plausible import bounded, name_bounded
 from fedlada.methods.state import Broadcast
 from fedlada.training.history import Result, Row
 from fedlada.training.simulation import Observer, Simulation
 
 
 class ClientEvaluation(Observer):
-    """Adds `clients_loss` and the like to a row: the mean over the nodes that are there, by their samples."""
+    """Adds `clients_loss` and the like to a row: the mean over the nodes that are there, by their samples.
+
+    `clients_bounded` are those whose samples or loss are not believed.
+    """
 
     def __init__(self, engine: GridEngine, every: int) -> None:
         self.engine = engine
@@ -48,7 +53,7 @@ class ClientEvaluation(Observer):
         row["bytes_by_vector"]["down/(evaluation)"] = sent
         replies = ask(engine.grid, messages, engine.replies.time_limit)
         asked = {client: (engine.settings.run, engine.plan.round, client) for client in sorted(replies)}
-        row.update(_mean(replies, asked))
+        row.update(_mean(replies, asked, engine.settings.size_bound))
 
 
 def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
@@ -65,21 +70,31 @@ def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[st
     return num_examples, values
 
 
-def _mean(replies: dict[int, Message], asked: dict[int, tuple[str, int, int]]) -> dict[str, float | int]:
-    total = 0
-    sums: dict[str, float] = {}
+def _mean(
+    replies: dict[int, Message], asked: dict[int, tuple[str, int, int]], size_bound: float | None
+) -> dict[str, Any]:
+    """The means over all that can be read; no node has more weight, or a larger loss, than is plausible."""
+    samples: dict[int, float] = {}
+    measured: dict[str, dict[int, float]] = {}
     for client in asked:
         try:
-            num_examples, values = _measured(replies[client], asked[client])
+            samples[client], values = _measured(replies[client], asked[client])
         except wire.WrongMessage as error:
             log.warning("client %d could not evaluate: %s", client, one_line(error))
             continue
-        total += num_examples
         for name, value in values.items():
-            sums[name] = sums.get(name, 0.0) + num_examples * value
-    if not total:
+            measured.setdefault(name, {})[client] = value
+    if not samples:
         return {}
-    return {**{f"clients_{name}": value / total for name, value in sums.items()}, "clients_samples": total}
+    weights = bounded(samples, size_bound)
+    bad = set(name_bounded("samples", samples, weights))
+    row: dict[str, Any] = {}
+    for name, said in measured.items():
+        counted = bounded(said, size_bound) if name == "loss" else said
+        bad |= set(name_bounded(name, said, counted))
+        total = sum(weights[client] for client in said)
+        row[f"clients_{name}"] = sum(weights[client] * value for client, value in counted.items()) / total
+    return {**row, "clients_samples": int(sum(weights.values())), "clients_bounded": sorted(bad)}
 
 
 class FlowerEvaluation(Observer):

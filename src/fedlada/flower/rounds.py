@@ -14,6 +14,7 @@ from fedlada.federation.randomness import Ints
 from fedlada.federation.schedules import Schedule
 from fedlada.flower.exchange import Replies
 from fedlada.flower.nodes import Nodes
+from fedlada.flower.plausible import bounded, name_bounded
 from fedlada.methods.validation import count, one_of
 
 
@@ -42,6 +43,7 @@ class RemoteRounds:
     weights: str
     nodes: Nodes
     replies: Replies
+    size_bound: float | None
     is_fixed = False
 
     def __post_init__(self) -> None:
@@ -54,7 +56,12 @@ class RemoteRounds:
         """The weight of all clients together."""
         if self.weights == "uniform":
             return float(self.num_clients)
-        return float(sum(self.nodes.num_examples.values()))
+        return float(sum(self._believed.values()))
+
+    @property
+    def _believed(self) -> dict[int, float]:
+        """The samples of every client, as far as what they say is plausible; with such weights all have said it."""
+        return bounded(self.nodes.num_examples, self.size_bound)
 
     def round(self, round: int) -> RoundPlan:
         """The plan of a round for those who are there now; those who are not are lost."""
@@ -64,6 +71,8 @@ class RemoteRounds:
         wanted = len(drawn) if self.replies.on_missing == "wait" else enough
         self.nodes.deadline = time.monotonic() + self.replies.patience
         self.nodes.wait_for(drawn, wanted, self.replies.patience, enough)
+        by_examples = {} if self.weights == "uniform" else self._believed
+        name_bounded("samples", self.nodes.num_examples, {**self.nodes.num_examples, **by_examples})
         assignments, lost, idle = [], [], []
         for client in drawn:
             if lr == 0:
@@ -73,6 +82,6 @@ class RemoteRounds:
             else:
                 num_examples = self.nodes.present[client].num_examples
                 batches = DrawnByTheNode(self.work.num_steps(num_examples))
-                weight = 1.0 if self.weights == "uniform" else float(num_examples)
+                weight = 1.0 if self.weights == "uniform" else float(by_examples[client])
                 assignments.append(Assignment(client, batches, (), weight, 0))
         return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))

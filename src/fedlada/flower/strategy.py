@@ -28,6 +28,7 @@ from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
+from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
@@ -64,6 +65,8 @@ class MethodStrategy(Strategy):
         num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
         combiner: how the nodes' uploads become one, as in `fedlada.simulate`; by default under a learned bound on their
             norms, "mean" switches it off.
+        size_bound: how many times the median node's samples one node is believed to have, in weights, steps and
+            evaluation; in an evaluation also its loss. None believes everything.
         replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
             `clients_loss`, `clients_accuracy`.
@@ -92,6 +95,7 @@ class MethodStrategy(Strategy):
         messages: str = "float32",
         combiner: Combiner | str = "norm-bound",
         personal: str | Sequence[str] = (),
+        size_bound: float | None = SIZE_BOUND,
         seed: int = 0,
         device: str | torch.device = "auto",
         threads: int = 1,
@@ -116,7 +120,7 @@ class MethodStrategy(Strategy):
         self.num_clients = num_clients
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
         self.schedule = resolve_schedule(lr, lr_decay, method)
-        self.weights = weights
+        self.weights, self.size_bound = weights, check_bound(size_bound)
         self.replies = replies or Replies()
         self.loss, self.metrics = loss, metrics
         self.eval_every, self.eval_clients_every = eval_every, eval_clients_every
@@ -253,6 +257,7 @@ class MethodStrategy(Strategy):
                 seed=self.seed,
                 work=self.work,
                 threads=self.threads,
+                size_bound=self.size_bound,
                 answer=answer,
             ),
             replies=self.replies,
@@ -275,6 +280,7 @@ class MethodStrategy(Strategy):
             weights=self.weights,
             nodes=nodes,
             replies=self.replies,
+            size_bound=self.size_bound,
         )
         simulation = Simulation(
             engine,
@@ -304,6 +310,7 @@ class MethodStrategy(Strategy):
             "examples": [nodes.num_examples[client] for client in range(self.num_clients)] if by_examples else None,
             "answer": engine.settings.answer,
             "messages": self.messages,
+            "size_bound": self.size_bound,
             "seed": self.seed,
             "threads": self.threads,
             "eval_every": self.eval_every,

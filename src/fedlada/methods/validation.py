@@ -24,6 +24,12 @@ def positive(name: str, value: object) -> None:
         raise ValueError(f"{name} must be positive, got {value}")
 
 
+def finite(name: str, value: object) -> None:
+    """Refuse all but finite numbers."""
+    if not -math.inf < _number(name, value) < math.inf:
+        raise ValueError(f"{name} must be finite, got {value}")
+
+
 def not_negative(name: str, value: object) -> None:
     """Refuse all but finite numbers from zero on."""
     if not 0 <= _number(name, value) < math.inf:

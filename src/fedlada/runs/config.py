@@ -16,7 +16,7 @@ from fedlada.federation.plan import Plan
 from fedlada.federation.randomness import Ints
 from fedlada.models.flat import untrained_digest
 from fedlada.runs.files import read_object
-from fedlada.runs.parts import describe_method, describe_value, words_of
+from fedlada.runs.parts import describe_method, describe_part, describe_value, words_of
 from fedlada.training.simulation import Simulation
 
 FREE_TO_CHANGE = {
@@ -41,6 +41,7 @@ LATER = {
     "combiner": "Mean()",
     "messages": "float32",
     "answer": "delta",
+    "size_bound": 10.0,
     "eval_clients_every": None,
     "eval_batch_size": AS_USUAL.eval_batch_size,
 }
@@ -139,6 +140,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
         **_describe_client_tests(simulation),
+        **({} if simulation.attack is None else {"attack": describe_part(simulation.attack)}),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
         # Frozen parameters and buffers, where there are any: no checkpoint holds them.
         **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),

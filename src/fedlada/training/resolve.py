@@ -29,7 +29,7 @@ from fedlada.messages.spec import Messages, short, vectors
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.personal import Personal
 from fedlada.methods.recipes import RECIPES
-from fedlada.methods.testing import check_transform
+from fedlada.methods.testing.transforms import check_transform
 from fedlada.methods.validation import probability
 from fedlada.models.flat import trainable
 from fedlada.training.simulation import Simulation

@@ -15,9 +15,12 @@ from fedlada.data.samples import Samples
 from fedlada.engines.clients import ClientTest, Measured, columns
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric, check_metrics
+from fedlada.engines.forgery import Forgery
 from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
 from fedlada.engines.threads import check_threads, cpu_threads
+from fedlada.federation.attackers import attackers
+from fedlada.federation.cohorts import Everyone, FixedSize
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
 from fedlada.federation.randomness import bits, permutation, torch_seed
 from fedlada.messages.exchange import Exchange
@@ -25,6 +28,7 @@ from fedlada.messages.spec import Messages
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.server_trial import check_server
 from fedlada.methods.state import Kept, Server, all_finite
+from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count
 from fedlada.training.clients import EachClient
 from fedlada.training.history import ClientValues, History, Result, Row
@@ -69,6 +73,7 @@ class Simulation:
         train: Samples | None = None,
         evaluation: EvaluationOptions = AS_USUAL,
         messages: Messages | str = "float32",
+        attack: Attack | None = None,
         threads: int = 1,
         best: str | None = None,
         name: str = "",
@@ -79,6 +84,15 @@ class Simulation:
         self.engine = engine
         self.plan = plan
         self.exchange = Exchange(messages, engine.method, plan.seed)
+        if isinstance(plan.cohorts, FixedSize | Everyone):
+            engine.method.combiner.check(len(plan.cohorts.draw(plan.num_clients, plan.seed, 1)))
+        self.attack, self.attackers = attack, frozenset[int]()
+        self.forgery: Forgery | None = None
+        if attack is not None:
+            assert isinstance(plan, Plan), "real nodes lie by themselves"
+            self.attackers = attackers(plan.num_clients, attack.share, plan.seed)
+            if not attack.poisons_labels:
+                self.forgery = Forgery(attack, engine.method, self.attackers, plan.seed)
         self.test, self.validation = test, validation
         self.metrics = check_metrics(metrics or {})
         self.best = best
@@ -220,7 +234,7 @@ class Simulation:
         try:
             earlier = [row["norms"] for row in self.history.rows if row.get("norms")]
             combiner = self.engine.method.combiner.for_round(earlier)
-            post = Post(self.exchange, plan, self._already_sent(plan), combiner)
+            post = Post(self.exchange, plan, self._already_sent(plan), combiner, self.forgery)
             with self._seeded("combine", plan.round):
                 result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
@@ -230,6 +244,8 @@ class Simulation:
         if combiner.measures_norms or result.norms:
             bounded = [result.accepted[place] for place in combiner.outliers(result.norms)]
             row.update(norms={name: list(own) for name, own in result.norms.items()}, bounded=bounded)
+        if self.attack is not None:
+            row["attackers"] = [work.client for work in plan.assignments if work.client in self.attackers]
         row["seconds"] = time.perf_counter() - start
         self._evaluate(row, server, {**self.kept, **result.kept}, is_last=is_last)
         # From here on nothing can fail: the round is committed whole.

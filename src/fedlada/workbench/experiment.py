@@ -28,6 +28,7 @@ from fedlada.messages.spec import Messages, in_full
 from fedlada.methods.factory import check_method_name, hyper_parameters, is_own, method_factory
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
+from fedlada.methods.testing.attacks import as_attack
 from fedlada.methods.validation import count, field_types, nearest, one_of, option
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object
@@ -116,6 +117,9 @@ class Experiment(EvaluationOptions):
     combiner: str = option(
         "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
     )
+    attack: str | None = option(
+        None, "clients that lie, by their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3"
+    )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
     best: str | None = option(
         None, "metric of the best model that is kept, such as test_loss; by default accuracy where there is one"
@@ -159,6 +163,8 @@ class Experiment(EvaluationOptions):
             raise ValueError("stop_at_target needs a target")
         if full.partition in ("pathological", "pachinko", "natural") and self.size_spread != 0:
             raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
+        if self.attack is not None:
+            as_attack(self.attack)
         if not is_own(self.method):
             full.build_messages()
         full.build_schedule()
@@ -318,6 +324,7 @@ class Experiment(EvaluationOptions):
             precision=full.precision,
             ordered=full.ordered,
             messages=full.build_messages(),
+            attack=full.attack,
             seed=full.seed,
             device=full.device,
             threads=full.threads,

@@ -7,6 +7,7 @@ from functools import partial
 from reference.faults import Check, Faults, once
 
 TALLY, POST, DISTRIBUTED = "engines/tally.py", "engines/post.py", "engines/distributed.py"
+FORGERY = "engines/forgery.py"
 
 FAULTS: Faults = {
     "engine: steps not weighted": (
@@ -51,7 +52,30 @@ FAULTS: Faults = {
         "(*(work.client for work in self.plan.assignments), *self.plan.lost)",
         "[work.client for work in self.plan.assignments]",
     ),
-    "post: what was trained is not weighted": (POST, "own = answer.work.weight * wanted.delta", "own = wanted.delta"),
+    "post: what was trained is not weighted": (POST, "own = answer.work.weight * trained", "own = trained"),
+    "post: drift of what attackers say": (
+        POST,
+        "wanted.delta if answer.trained is None else answer.trained",
+        "wanted.delta",
+    ),
+    "post: drift of those who are refused": (POST, "if not not_positive(received", "if True or not_positive(received"),
+    "forgery: everybody lies": (FORGERY, "return answer.work.client in self.attackers", "return True"),
+    "forgery: one stream of noise for all": (FORGERY, '"attack", round, answer.work.client', '"attack", round, 0'),
+    "forgery: attackers count as honest": (
+        FORGERY,
+        "[answer for answer in sent if not self._attacks(answer)] or liars",
+        "sent",
+    ),
+    "attackers: the same for every seed": (
+        "federation/attackers.py",
+        'bits(seed, "attackers")',
+        'bits(0, "attackers")',
+    ),
+    "alie: on the other side of the mean": (
+        "methods/testing/attacks.py",
+        "honest.mean(dim=0) - z *",
+        "honest.mean(dim=0) + z *",
+    ),
     "shares: by clients instead of steps": (
         DISTRIBUTED,
         "total = sum(one.num_steps for one in work)",
@@ -89,6 +113,7 @@ def checks() -> list[Check]:
     from equivalence import test_sequences as sequences
     from equivalence import test_several_inputs as inputs
     from integration import test_torchrun as processes
+    from methods import test_attacks as attacks
 
     found = [partial(reference.test_simulation_equals_reference, name) for name in ("scaffold", "fedlada")]
     weighted = reference.test_weights_by_examples_equal_a_weighted_reference
@@ -97,6 +122,9 @@ def checks() -> list[Check]:
     found.append(inputs.test_how_a_model_takes_its_inputs)
     found.append(messages.test_float32_messages_are_the_numbers_themselves)
     found.append(partial(messages.test_drift_is_where_the_clients_really_ended, "delta=top0.1", "examples"))
+    lies = attacks.test_attackers_send_the_transcription_and_others_what_they_trained
+    found += [partial(lies, name, "sequential") for name in ("gaussian", "alie")]
+    found += [attacks.test_drift_is_that_of_the_training, attacks.test_the_attackers_are_the_seeds]
     found.append(partial(once, processes.test_shares_keep_the_order_and_are_even, [3, 1, 4, 1, 5, 9, 2, 6], 3))
     found += [partial(alone, processes.test_one_process_merges_what_it_alone_has, text) for text in MESSAGES]
     return found

@@ -75,18 +75,29 @@ FAULTS: Faults = {
     "engine: envelope with its vectors": (ENGINE, "whole - sum(sizes.values())", "whole"),
     "weights: every client the same": (
         ROUNDS,
-        'weight = 1.0 if self.weights == "uniform" else float(num_examples)',
+        'weight = 1.0 if self.weights == "uniform" else float(by_examples[client])',
         "weight = 1.0",
     ),
     "weights: participation by number": (
         ROUNDS,
-        "float(sum(self.nodes.num_examples.values()))",
+        "float(sum(self._believed.values()))",
         "float(self.num_clients)",
     ),
     "evaluation: every node the same": (
         "flower/evaluation.py",
-        "+ num_examples * value",
-        "+ total / len(asked) * value",
+        "sum(weights[client] * value for",
+        "sum(total / len(said) * value for",
+    ),
+    "evaluation: samples as they are said": (
+        "flower/evaluation.py",
+        "weights = bounded(samples, size_bound)",
+        "weights = samples",
+    ),
+    "engine: steps as they are said": (ENGINE, "answer = replace(answer, work=believed[client])", "pass"),
+    "weights: samples as they are said": (
+        ROUNDS,
+        "return bounded(self.nodes.num_examples, self.size_bound)",
+        "return dict(self.nodes.num_examples)",
     ),
 }
 
@@ -103,8 +114,11 @@ def checks() -> list[Check]:
     found += [partial(in_folder, equality.test_every_method_equals_its_simulation, "scaffold")]
     cases = (("fedavg", "int4"), ("scaffold", runs.RESIDUALS))
     found += [partial(in_folder, runs.test_codes_are_those_of_the_simulation, *case) for case in cases]
+    said = Log()
+    found += [partial(runs.test_no_node_decides_an_evaluation, caplog=said)]
+    found += [partial(runs.test_a_node_that_claims_samples_decides_nothing, one) for one in ("uniform", "examples")]
     faulty = faults.test_a_faulty_client_is_left_out_of_its_round_alone
-    return [*found, partial(in_folder, partial(faulty, "nan", caplog=Log()))]
+    return [*found, partial(in_folder, partial(faulty, "nan", caplog=said))]
 
 
 class Log(logging.Handler):

@@ -33,7 +33,7 @@ from fedlada.engines.tally import Answer
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing import depends_on_order, is_random
+from fedlada.methods.testing.transforms import depends_on_order, is_random
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000

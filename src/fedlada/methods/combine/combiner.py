@@ -29,6 +29,9 @@ class Combiner(ABC):
         uploads are taken: the weight of an upload is there when the upload is.
         """
 
+    def check(self, cohort_size: int) -> None:  # noqa: B027
+        """Refuse cohorts that are too small by plan; a round in which clients are lost or refused must go on."""
+
     def for_round(self, earlier: Sequence[Norms]) -> Combiner:
         """The combiner of the coming round, from the norms of earlier ones where they are measured."""
         return self

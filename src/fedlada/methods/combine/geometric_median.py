@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fedlada.methods.combine.combiner import Combiner
-from fedlada.methods.combine.mean import average
+from fedlada.methods.combine.gathered import by_column
+from fedlada.methods.combine.order_statistics import middle_of
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 from fedlada.methods.validation import count, positive
 
@@ -18,7 +19,8 @@ from fedlada.methods.validation import count, positive
 class GeometricMedian(Combiner):
     """The point with the least weighted sum of distances to the uploads, for each vector (Pillutla et al. 2022).
 
-    Found by Weiszfeld's steps from the mean: w_i / max(||x_i - z||, `eps`) are the weights of the next mean.
+    Found by Weiszfeld's steps from each parameter's median, which one client cannot move far:
+    w_i / max(||x_i - z||, `eps`) are the weights of the next mean.
     """
 
     steps: int = 8
@@ -30,11 +32,13 @@ class GeometricMedian(Combiner):
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         every = [map_tensors(torch.clone, upload) for upload in uploads]
-        start = average(every, weights)
+        if not every:
+            raise ValueError("GeometricMedian needs at least one upload")
+        start = by_column(every, middle_of)
         given = torch.tensor([1.0] * len(every) if weights is None else list(weights), dtype=torch.float64)
         columns = zip(*(dict(named_tensors(one)).values() for one in every), strict=True)
         found = [
-            self._median(vectors, given.to(middle), middle)
+            self._median(vectors, given.to(middle.device), middle)
             for vectors, (_, middle) in zip(columns, named_tensors(start), strict=True)
         ]
         order = iter(found)
@@ -42,7 +46,7 @@ class GeometricMedian(Combiner):
 
     def _median(self, vectors: Sequence[Tensor], given: Tensor, middle: Tensor) -> Tensor:
         for _ in range(self.steps):
-            distances = torch.stack([torch.linalg.vector_norm(one - middle) for one in vectors])
+            distances = torch.stack([torch.linalg.vector_norm(one - middle, dtype=torch.float64) for one in vectors])
             shares = given / distances.clamp(min=self.eps)
             shares = shares / shares.sum()
             middle = sum((share * one for share, one in zip(shares, vectors, strict=True)), torch.zeros_like(middle))

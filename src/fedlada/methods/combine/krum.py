@@ -23,20 +23,25 @@ class Krum(Combiner):
     """
 
     num_bad: int = 1
-    """Clients that may lie; a round needs twice as many and three."""
+    """Clients that may lie; a cohort needs twice as many and three. Where fewer answer, fewer liars are looked for."""
 
     def __post_init__(self) -> None:
         count("num_bad", self.num_bad)
 
+    def check(self, cohort_size: int) -> None:
+        if cohort_size < 2 * self.num_bad + 3:
+            raise ValueError(
+                f"Krum with num_bad={self.num_bad} needs {2 * self.num_bad + 3} clients a round, got {cohort_size}"
+            )
+
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         every = gathered(uploads, weights, "Krum")
-        if len(every) < 2 * self.num_bad + 3:
-            raise ValueError(
-                f"Krum with num_bad={self.num_bad} needs {2 * self.num_bad + 3} uploads a round, got {len(every)}"
-            )
+        if len(every) < 3:
+            return every[0]
+        num_bad = min(self.num_bad, (len(every) - 3) // 2)
         distances = sum(map(_distances, zip(*(dict(named_tensors(one)).values() for one in every), strict=True)))
         assert isinstance(distances, Tensor)
-        near = distances.sort(dim=1).values[:, 1 : len(every) - self.num_bad - 1]  # the nearest is the client itself
+        near = distances.sort(dim=1).values[:, 1 : len(every) - num_bad - 1]  # the nearest is the client itself
         return every[int(near.sum(dim=1).argmin())]
 
 

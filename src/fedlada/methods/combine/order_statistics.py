@@ -38,8 +38,10 @@ class Median(Combiner):
     """The median of each parameter over the clients; of an even number the mean of the middle two."""
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
-        def median(values: Tensor) -> Tensor:
-            ordered, middle = values.sort(dim=0).values, len(values) // 2
-            return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        return by_column(gathered(uploads, weights, "Median"), middle_of)
 
-        return by_column(gathered(uploads, weights, "Median"), median)
+
+def middle_of(values: Tensor) -> Tensor:
+    """The median of each column of `[C, N]`."""
+    ordered, middle = values.sort(dim=0).values, len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

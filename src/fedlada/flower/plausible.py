@@ -1,0 +1,40 @@
+"""Numbers that nodes say of themselves, as far as they can be believed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from fedlada.flower.exchange import log
+from fedlada.methods.validation import positive
+
+SIZE_BOUND = 10.0
+"""Times the median: more samples than that no node is believed to have, and in an evaluation no larger loss."""
+
+
+def check_bound(times: float | None) -> float | None:
+    """A bound that can be one."""
+    if times is not None:
+        positive("size_bound", times)
+        if times < 1:
+            raise ValueError(f"size_bound must be at least 1, got {times}")
+    return times
+
+
+def bounded(said: Mapping[int, float], times: float | None) -> dict[int, float]:
+    """Each client's number, but at most so many times the median of all, in magnitude.
+
+    Of two in the middle the lower one is the median: one of two nodes cannot raise it.
+    """
+    if times is None or not said:
+        return dict(said)
+    bound = times * statistics.median_low(abs(value) for value in said.values())
+    return {client: max(-bound, min(bound, value)) for client, value in said.items()}
+
+
+def name_bounded(what: str, said: Mapping[int, float], counted: Mapping[int, float]) -> list[int]:
+    """The clients that are not believed, each with a line in the log."""
+    found = [client for client in said if counted[client] != said[client]]
+    for client in found:
+        log.warning("client %d says %s %.4g, counted as %.4g", client, what, said[client], counted[client])
+    return found

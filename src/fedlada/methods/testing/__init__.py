@@ -1,0 +1,6 @@
+"""Trials of methods: checks for authors of transforms, and attacks by clients that lie."""
+
+from fedlada.methods.testing import attacks
+from fedlada.methods.testing.transforms import check_transform
+
+__all__ = ["attacks", "check_transform"]
