@@ -22,7 +22,8 @@ LARGEST = 200_000
 
 def write_clients(folder: Path, simulation: Simulation) -> None:
     """Store the counts beside the run, where labels are classes, few, and in memory."""
-    counts = None if (folder / FILE).exists() else count_labels(simulation)
+    is_known = simulation.privacy is not None or (folder / FILE).exists()  # of private clients nothing is told
+    counts = None if is_known else count_labels(simulation)
     if counts is not None:
         write_json(folder / FILE, {"format": 1, "labels_per_client": counts, "labels": _digest(simulation)})
 

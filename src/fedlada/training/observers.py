@@ -54,6 +54,8 @@ def describe(row: Row) -> str:
         for name, value in row.items()
         if name.startswith(("test_", "validation_", "full_train_")) and isinstance(value, float)
     ]
+    if row.get("epsilon") is not None:
+        parts.append(f"epsilon {row['epsilon']:.4g}")
     for name in ("lost", "refused", "idle"):
         if row.get(name):
             parts.append(f"{len(row[name])} {name}")

@@ -35,6 +35,7 @@ from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
 from fedlada.training.trackers import TensorBoard
 from fedlada.workbench.presets import PLAIN, preset
+from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
@@ -46,7 +47,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(EvaluationOptions):
+class Experiment(EvaluationOptions, NoiseOptions):
     """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
 
     method: str = option("fedlada", "the method", tuple(RECIPES))
@@ -97,7 +98,7 @@ class Experiment(EvaluationOptions):
     )
     messages: str = option("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
     combiner: str = option(
-        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
+        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
     )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
     checkpoint_every: int = option(10, "rounds between checkpoints")
@@ -157,6 +158,14 @@ class Experiment(EvaluationOptions):
         hyper = {**hyper_parameters(self.method), **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
+        changed["noise_multiplier"] = solved_noise(
+            self.combiner,
+            self,
+            num_clients=num_clients,
+            cohort_size=self.cohort_size or suited["cohort_size"],
+            by_coins=self.cohorts == "bernoulli",
+            rounds=self.rounds,
+        )
         full = copy.copy(self)  # not `replace`: what is filled in need not be checked again
         for name, value in changed.items():
             object.__setattr__(full, name, value)
@@ -165,8 +174,7 @@ class Experiment(EvaluationOptions):
 
     @cached_property
     def _method(self) -> FederatedMethod:
-        combiner = None if self.combiner == "mean" else self.combiner
-        return RECIPES[self.method](**self.hyper).with_combiner(combiner)
+        return RECIPES[self.method](**self.hyper).with_combiner(combiner_of(self.combiner, self))
 
     @cached_property
     def _messages(self) -> Messages:

@@ -172,6 +172,8 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
+    if history and history[-1].get("epsilon") is not None:
+        summary |= {"epsilon": history[-1]["epsilon"], "delta": experiment.target_delta}
     if experiment.target is not None and accuracies:  # with held-out data the test set is not looked at
         summary["target"] = experiment.target
         summary["rounds_to_target"] = history.rounds_to(experiment.target)
@@ -185,6 +187,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
     if "target" in summary:
         reached = summary["rounds_to_target"]
         print(f"target {summary['target']:g}: {'never reached' if reached is None else f'reached in round {reached}'}")
+    if "epsilon" in summary:
+        print(f"privacy spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}")
     print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
     print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")
