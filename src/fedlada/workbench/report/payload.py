@@ -95,6 +95,7 @@ def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[f
         "final_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": best,
         "best_round": None if best is None else measured[accuracies.index(best)],
+        "epsilon": _rounded(_number(run.rows[-1].get("epsilon"))) if run.rows else None,
         "target": target,
         "rounds_to_target": next((round for round, value in found if target is not None and value >= target), None),
         "megabytes": _rounded((up[-1] + down[-1]) / 1e6) if up else 0.0,
