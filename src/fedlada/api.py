@@ -27,6 +27,7 @@ from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observer
+from fedlada.training.privacy import with_solved_noise
 from fedlada.training.resolve import (
     Model,
     check_targets,
@@ -166,7 +167,8 @@ def simulate(
         messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
-            "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`).
+            "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`); or
+            `Private(clip, epsilon=2.0, delta=1e-6)`, for differential privacy of whole clients.
         attack: lies that a share of the clients tell, to try combiners with: "sign-flip:0.3", "scale:0.3:10" or one of
             `fedlada.testing.attacks`.
         device: "auto" takes a GPU where there is one.
@@ -224,6 +226,7 @@ def simulate(
         weights=weights,
         unreliable=unreliable or Unreliable(),
     )
+    chosen = with_solved_noise(chosen, plan.cohorts, plan.num_clients, rounds)
     is_alone = processes.num_processes() == 1
     runner = choose_engine(
         engine,

@@ -36,6 +36,7 @@ ONLY_IN = {
     "rich": {"training", "workbench"},
     "matplotlib": {"plots"},
     "flwr": {"flower"},
+    "dp_accounting": {"federation"},
     "safetensors": {"runs", "flower", "workbench"},
 }
 """Other people's packages, and the rooms that may import them."""

@@ -24,7 +24,7 @@ def numbers(purpose: str, shape: tuple[int, ...]) -> torch.Tensor:
 def measure(name: str) -> dict:
     """Shapes and outputs of a model with fixed parameters, in float64."""
     shape = INPUTS.get(name, (3, 32, 32))
-    model = MODELS[name](10, input_shape=shape).double()
+    model = MODELS[name](10, input_shape=shape).double().eval()
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             fan_in = max(1, parameter[0].numel())

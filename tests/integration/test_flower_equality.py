@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fedlada.combine import Private
 from torch import nn
 
 from fedlada import recipes, suggested
@@ -126,3 +127,51 @@ def test_the_example_equals_its_simulation(monkeypatch):
     assert real.history[-1]["lr"] == suited["lr"] * suited["lr_decay"]
     assert plain(real.history) == plain(simulated.history)
     assert_same_bits(real, simulated)
+
+
+PRIVATE = {"combiner": Private(0.5, noise_multiplier=2.0), "cohort_size": 3, "local_epochs": None, "local_steps": 2}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedcm", "fedlada"])
+def test_private_noise_of_the_seed_equals_its_simulation(name):
+    method = METHODS[name].method()
+    real = strategy_of(method, noise="seed", **PRIVATE).run(grid_of(method), 3, progress=False)
+    simulated = simulate(method, 3, **PRIVATE)
+    assert plain(real.history) == plain(simulated.history)
+    assert real.history[-1]["epsilon"] > 0
+    assert_same_bits(real, simulated)
+
+
+def test_secret_noise_is_never_drawn_twice_and_what_is_released_again_is_counted(tmp_path):
+    method = recipes.fedavg()
+
+    def run(rounds, out=None):
+        strategy = strategy_of(method, **PRIVATE)
+        return strategy.run(grid_of(method), rounds, out=out, checkpoint_every=2, progress=False)
+
+    one, other = run(3), run(3)
+    assert not torch.equal(one.server.params, other.server.params)
+    spent = [row["epsilon"] for row in run(4).history]
+    assert spent[:3] == [row["epsilon"] for row in one.history]
+    run(3, tmp_path)
+    max((tmp_path / "checkpoints").glob("round-*.safetensors")).unlink()  # killed after round 3, before it was saved
+    again = run(3, tmp_path).history
+    assert [row["epsilon"] for row in again] == [*spent[:2], spent[3]]
+    assert again[-1]["repeated"] == 1
+    assert "secret" in (tmp_path / "config.json").read_text()
+
+
+def test_what_a_private_federation_refuses():
+    for changes, sentence in (
+        ({"combiner": Private(1.0, noise_multiplier=1.0, noise_cohort=9)}, "needs all of its noise"),
+        ({"eval_clients_every": 1}, "eval_clients_every measures on the nodes' data"),
+        ({"method": recipes.scaffold()}, "take a method and messages without client memory"),
+        ({"messages": "delta=top0.2"}, "take a method and messages without client memory"),
+        ({"noise": "none"}, "noise must be one of secret, seed"),
+    ):
+        settings = {"method": recipes.fedavg(), **PRIVATE, **changes}
+        with pytest.raises(ValueError, match=sentence):
+            strategy_of(settings.pop("method"), **settings)
+    method = recipes.fedavg()
+    with pytest.raises(ValueError, match="take local_steps with it"):
+        strategy_of(method, **{**PRIVATE, "local_steps": None}).run(grid_of(method), 1, progress=False)

@@ -234,3 +234,16 @@ def simulation(ordered, messages, attack=None):
     )
     made.run(4)
     return made
+
+
+@pytest.mark.slow
+def test_private_noise_is_drawn_once_for_all_processes(tmp_path):
+    """The same bits, ordered or not: every process has all uploads and the noise of the round."""
+    common = ["run", "--method", "fedlada", "--rounds", 3, "--num-clients", 8, "--cohort-size", 5, "--local-steps", 2]
+    common += ["--model", "mlp", "--device", "cpu", "--combiner", "private:0.5:v=10", "--noise-multiplier", 4]
+    fedlada(*common, "--out", tmp_path / "one", "--quiet")
+    torchrun(2, *common, "--ordered", "--out", tmp_path / "ordered")
+    assert rows(tmp_path / "ordered") == rows(tmp_path / "one")
+    assert rows(tmp_path / "one")[-1]["epsilon"] > 0
+    one, ordered = final_server(tmp_path / "one"), final_server(tmp_path / "ordered")
+    assert all(torch.equal(ordered[name], value) for name, value in one.items())

@@ -109,8 +109,13 @@ def test_the_digest_knows_every_field_that_decides():
     for name, value in decides.items():
         other[name] = digest(replace(TINY, **{name: value}))
     assert len({same, *other.values()}) == 1 + len(other)
+    private = replace(TINY, combiner="private:1", noise_multiplier=5.0)
+    noise = {"noise_multiplier": 6.0, "target_epsilon": 50.0, "target_delta": 1e-5, "noise_cohort": 9}
+    several = [digest(replace(private, **{name: value})) for name, value in noise.items()]
+    several.append(digest(replace(private, noise_cohort=9, noise_population=100)))
+    assert len({digest(private), *several}) == 1 + len(several)
     # Of a field added later somebody must say on which side it is.
-    elsewhere = {"dataset", "data_dir", "image_size", "crop_size", "augment", "device"}
+    elsewhere = {*noise, "noise_population", "dataset", "data_dir", "image_size", "crop_size", "augment", "device"}
     assert {one.name for one in fields(Experiment)} <= set(decides) | DECIDES_NOTHING | elsewhere
 
 

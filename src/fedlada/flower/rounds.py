@@ -44,6 +44,8 @@ class RemoteRounds:
     nodes: Nodes
     replies: Replies
     size_bound: float | None
+    cohort_seed: int | None = None
+    """Draws the cohorts instead of the seed, which every node knows."""
     is_fixed = False
 
     def __post_init__(self) -> None:
@@ -66,7 +68,8 @@ class RemoteRounds:
     def round(self, round: int) -> RoundPlan:
         """The plan of a round for those who are there now; those who are not are lost."""
         lr = rate_of(self.schedule, round)
-        drawn = self.cohorts.draw(self.num_clients, self.seed, round)
+        seed = self.seed if self.cohort_seed is None else self.cohort_seed
+        drawn = self.cohorts.draw(self.num_clients, seed, round)
         enough = min(self.replies.minimum, len(drawn))
         wanted = len(drawn) if self.replies.on_missing == "wait" else enough
         self.nodes.deadline = time.monotonic() + self.replies.patience

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import secrets
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,15 +33,17 @@ from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
-from fedlada.methods.combine import Combiner, Mean
+from fedlada.messages.exchange import Exchange
+from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.validation import count, whole_number
+from fedlada.methods.validation import count, one_of, whole_number
 from fedlada.models.flat import trainable, untrained_digest
 from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
 from fedlada.runs.parts import describe_method, words_of
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, PlainProgress, as_observer
+from fedlada.training.privacy import with_solved_noise
 from fedlada.training.resolve import (
     Model,
     resolve_cohorts,
@@ -67,6 +70,8 @@ class MethodStrategy(Strategy):
             norms, "mean" switches it off.
         size_bound: how many times the median node's samples one node is believed to have, in weights, steps and
             evaluation; in an evaluation also its loss. None believes everything.
+        noise: where the noise and the cohorts of `Private` come from: "secret" is the operating system's generator, and
+            no run repeats; "seed" is the run's seed, as in a simulation, which every node knows: it protects nobody.
         replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
             `clients_loss`, `clients_accuracy`.
@@ -96,6 +101,7 @@ class MethodStrategy(Strategy):
         combiner: Combiner | str = "norm-bound",
         personal: str | Sequence[str] = (),
         size_bound: float | None = SIZE_BOUND,
+        noise: str = "secret",
         seed: int = 0,
         device: str | torch.device = "auto",
         threads: int = 1,
@@ -131,6 +137,10 @@ class MethodStrategy(Strategy):
             self.test = inputs_for(self.model, self.test, self.device, numbers, scaled=False).of(self.test)
         self.engine: GridEngine | None = None
         self.cohorts.check(num_clients)
+        one_of("noise", noise, ("secret", "seed"))
+        self.noise = noise
+        if isinstance(self.method.combiner, Private):
+            self._check_private(self.method.combiner)
         minimum = self.replies.minimum
         if isinstance(self.cohorts, FixedSize) and minimum > self.cohorts.size:
             raise ValueError(f"minimum={minimum} answers cannot come from {self.cohorts.size} clients a round")
@@ -164,6 +174,9 @@ class MethodStrategy(Strategy):
             raise ValueError("Flower's wrappers scale their noise for equal weights: take weights='uniform' with them")
         if around is not None and self.method.personal is not None:
             raise ValueError("Flower's wrappers see every parameter: take personal=() with them")
+        if around is not None and isinstance(self.method.combiner, Private):
+            raise ValueError("Private is a combiner of its own: take it or one of Flower's wrappers, not both")
+        self.method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
         _speak()
         simulation, engine, nodes = self._simulation(grid, around, run_name(out))
         wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)
@@ -238,6 +251,22 @@ class MethodStrategy(Strategy):
     def summary(self) -> None:
         log.info("%s over %d clients, %s", self.method.name, self.num_clients, self.replies)
 
+    def _check_private(self, private: Private) -> None:
+        """Refuse what would tell of clients more than the noisy sum does, or less noise than is claimed."""
+        if private.noise_cohort is not None:
+            raise ValueError("noise_cohort is a device of simulations: a real federation needs all of its noise")
+        if self.eval_clients_every is not None:
+            raise ValueError("eval_clients_every measures on the nodes' data, which Private must hide: leave it out")
+        if self.method.keeps_memory or Exchange(self.messages, self.method, self.seed).remembered:
+            raise ValueError(
+                "the server follows each node's memory by who took part, which Private withholds: take a method and "
+                "messages without client memory"
+            )
+
+    @property
+    def _is_secret(self) -> bool:
+        return isinstance(self.method.combiner, Private) and self.noise == "secret"
+
     def _running(self) -> GridEngine:
         if self.engine is None:
             raise ValueError("the strategy has a round loop of its own: call strategy.run(grid, around=wrapper)")
@@ -281,6 +310,7 @@ class MethodStrategy(Strategy):
             nodes=nodes,
             replies=self.replies,
             size_bound=self.size_bound,
+            cohort_seed=secrets.randbits(62) if self._is_secret else None,
         )
         simulation = Simulation(
             engine,
@@ -290,6 +320,7 @@ class MethodStrategy(Strategy):
             evaluation=EvaluationOptions(eval_every=self.eval_every),
             messages=self.messages,
             threads=self.threads,
+            secret_noise=self._is_secret,
         )
         engine.connect(grid, nodes, around or self, lambda: simulation.history)
         self.engine = engine
@@ -307,6 +338,7 @@ class MethodStrategy(Strategy):
             "work": repr(self.work),
             "schedule": describe_schedule(self.schedule),
             "weights": self.weights,
+            **({"noise": self.noise} if isinstance(self.method.combiner, Private) else {}),
             "examples": [nodes.num_examples[client] for client in range(self.num_clients)] if by_examples else None,
             "answer": engine.settings.answer,
             "messages": self.messages,

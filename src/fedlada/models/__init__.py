@@ -9,6 +9,7 @@ from fedlada.models.cnn_gn import cnn_gn
 from fedlada.models.group_norm import group_norm
 from fedlada.models.lenet import lenet
 from fedlada.models.mlp import mlp
+from fedlada.models.pfl_cnn import pfl_cnn
 from fedlada.models.resnet_gn import resnet18_gn
 from fedlada.models.text_transformer import text_transformer
 
@@ -18,10 +19,11 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "lenet": lenet,
     "lenet-gelu": partial(lenet, activation="gelu"),
     "lenet-smu": partial(lenet, activation="smu"),
+    "pfl-cnn": pfl_cnn,
     "resnet18-gn": resnet18_gn,
     "resnet18-gn-cifar": partial(resnet18_gn, stem="cifar"),
     "text-transformer": text_transformer,
 }
 """Factories by the name that `--model` takes; each is called with the number of classes and `input_shape=`."""
 
-__all__ = ["MODELS", "cnn_gn", "group_norm", "lenet", "mlp", "resnet18_gn", "text_transformer"]
+__all__ = ["MODELS", "cnn_gn", "group_norm", "lenet", "mlp", "pfl_cnn", "resnet18_gn", "text_transformer"]

@@ -39,7 +39,7 @@ class Names:
 
 def write_clients(folder: Path, simulation: Simulation) -> None:
     """Store names beside the run, and counts where labels are classes, few, and in memory."""
-    if (folder / FILE).exists():
+    if simulation.privacy is not None or (folder / FILE).exists():  # of private clients nothing is told
         return
     history, counts = simulation.history, count_labels(simulation)
     names = {"client_names": history.client_names, "class_names": history.class_names}

@@ -184,6 +184,8 @@ class RunFolder(Observer):
             simulation.round, simulation.server, simulation.kept = state.round, state.server, dict(state.kept)
             simulation.history = simulation.history_of(rows[:round])
             break
+        if simulation.privacy is not None:
+            simulation.privacy.resume(rows, simulation.round)
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:

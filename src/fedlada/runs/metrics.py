@@ -19,7 +19,7 @@ from fedlada.training.history import Row
 COUNTS = ("bytes_up", "bytes_down")
 COHORTS = ("clients", "lost", "refused")
 """Every round has these; an archive keeps no others of most rounds."""
-MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds"}
+MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds", "epsilon"}
 MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
 MEASURED |= {
     f"{whose}_{what}{of}"

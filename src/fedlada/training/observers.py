@@ -78,6 +78,8 @@ def describe(row: Row) -> str:
         and not name.endswith(("_worst_decile", "_std"))
         and isinstance(value, float)
     ]
+    if row.get("epsilon") is not None:
+        parts.append(f"epsilon {row['epsilon']:.4g}")
     for name in ("lost", "refused", "idle"):
         if row.get(name):
             parts.append(f"{len(row[name])} {name}")

@@ -25,6 +25,7 @@ from fedlada.federation.plan import Plan, RoundPlan, Rounds
 from fedlada.federation.randomness import bits, permutation, torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
+from fedlada.methods.combine import Private
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.server_trial import check_server
 from fedlada.methods.state import Kept, Server, all_finite
@@ -32,6 +33,7 @@ from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count
 from fedlada.training.clients import EachClient
 from fedlada.training.history import ClientValues, History, Result, Row
+from fedlada.training.privacy import Privacy
 
 TRIED = 16
 """Samples on which metrics are tried before the first round."""
@@ -78,6 +80,7 @@ class Simulation:
         best: str | None = None,
         name: str = "",
         client_test: ClientTest | None = None,
+        secret_noise: bool = False,
     ) -> None:
         self.name = name
         self.threads = check_threads(threads)
@@ -93,6 +96,12 @@ class Simulation:
             self.attackers = attackers(plan.num_clients, attack.share, plan.seed)
             if not attack.poisons_labels:
                 self.forgery = Forgery(attack, engine.method, self.attackers, plan.seed)
+        self.privacy: Privacy | None = None
+        if isinstance(engine.method.combiner, Private):
+            measures = {"eval_train_every": evaluation.eval_train_every, "client_test": client_test}
+            if leaks := [name for name, value in measures.items() if value is not None]:
+                raise ValueError(f"{leaks[0]} measures on the clients' data, which Private must hide: leave it out")
+            self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise)
         self.test, self.validation = test, validation
         self.metrics = check_metrics(metrics or {})
         self.best = best
@@ -195,8 +204,10 @@ class Simulation:
             for observer in [*storing, *observers]:
                 observer.on_start(self, num_rounds)
                 started.append(observer)
+            self._stop_if_spent(num_rounds)
             while self.round < num_rounds and not self.stopped:
                 row = self.run_round(is_last=self.round + 1 == num_rounds)
+                self._stop_if_spent(num_rounds)
                 for observer in observers:
                     observer.on_round(self, row)
                 if self.stopped and not self.paused:
@@ -210,6 +221,11 @@ class Simulation:
             raise
         finally:
             self._end(started)
+
+    def _stop_if_spent(self, num_rounds: int) -> None:
+        """Stop where the next round would spend more privacy than the run may."""
+        if self.privacy is not None and self.round < num_rounds and (why := self.privacy.exhausted(self.round)):
+            self.stop(why)
 
     def _end(self, observers: Sequence[Observer]) -> None:
         """Tell every observer, whatever the others raise."""
@@ -233,14 +249,19 @@ class Simulation:
         self.engine.while_waiting = self._look_ahead
         try:
             earlier = [row["norms"] for row in self.history.rows if row.get("norms")]
-            combiner = self.engine.method.combiner.for_round(earlier)
+            coming = None if self.privacy is None else self.privacy.coming(plan.round)
+            combiner = self.engine.method.combiner.for_round(earlier, coming)
             post = Post(self.exchange, plan, self._already_sent(plan), combiner, self.forgery)
             with self._seeded("combine", plan.round):
                 result = self.engine.run_cohort(self.server.broadcast, self.kept, post)
         finally:
             self.engine.while_waiting = None  # no cycle that would keep a GPU's memory alive
+        if self.privacy is not None and plan.lr != 0:
+            result = self.privacy.public(result, combiner, self.engine.method, self.server)
         server = post.kept_as_they_were(self.server, self._aggregate(plan, result))
         row = self._row(plan, result, server)
+        if self.privacy is not None:
+            row = self.privacy.withheld(row, result.ledger, self.history.rows)
         if combiner.measures_norms or result.norms:
             bounded = [result.accepted[place] for place in combiner.outliers(result.norms)]
             row.update(norms={name: list(own) for name, own in result.norms.items()}, bounded=bounded)

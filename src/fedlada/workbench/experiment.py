@@ -39,6 +39,7 @@ from fedlada.training.resolve import resolve_messages
 from fedlada.training.target import Target
 from fedlada.training.trackers import TensorBoard
 from fedlada.workbench.presets import PLAIN, preset
+from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
@@ -59,7 +60,7 @@ def check_hyper(method: str, hyper: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(EvaluationOptions):
+class Experiment(EvaluationOptions, NoiseOptions):
     """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
 
     method: str = option("fedlada", "the method, or package.module:factory for your own", tuple(RECIPES))
@@ -115,7 +116,7 @@ class Experiment(EvaluationOptions):
     )
     messages: str = option("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
     combiner: str = option(
-        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
+        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
     )
     attack: str | None = option(
         None, "clients that lie, by their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3"
@@ -190,6 +191,14 @@ class Experiment(EvaluationOptions):
         hyper = {**defaults, **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
         changed = {**missing, "hyper": hyper, "messages": in_full(self.messages)}
+        changed["noise_multiplier"] = solved_noise(
+            self.combiner,
+            self,
+            num_clients=num_clients,
+            cohort_size=self.cohort_size or suited["cohort_size"],
+            by_coins=self.cohorts == "bernoulli",
+            rounds=self.rounds,
+        )
         full = copy.copy(self)  # not `replace`: what is filled in need not be checked again
         for name, value in changed.items():
             object.__setattr__(full, name, value)
@@ -198,8 +207,7 @@ class Experiment(EvaluationOptions):
 
     @cached_property
     def _method(self) -> FederatedMethod:
-        combiner = None if self.combiner == "mean" else self.combiner
-        return method_factory(self.method)(**self.hyper).with_combiner(combiner)
+        return method_factory(self.method)(**self.hyper).with_combiner(combiner_of(self.combiner, self))
 
     @cached_property
     def _messages(self) -> Messages:

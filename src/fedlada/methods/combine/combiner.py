@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+from torch import Tensor
 
 from fedlada.methods.state import Upload
 
 Norms = Mapping[str, Sequence[float]]
 """The norm of each vector of the uploads of a round, by the vector's name: one number a client."""
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A round before it is run, as far as a combiner may know it."""
+
+    expected: float
+    """Clients that a round has on average."""
+    normal: Callable[[str, Tensor], Tensor]
+    """Standard normal numbers of this round for the vector of that name, in its shape, precision and place."""
+    positive: frozenset[str] = frozenset()
+    """Names of the vectors that hold positive numbers alone, as `extra.0.v`."""
 
 
 class Combiner(ABC):
@@ -32,7 +47,7 @@ class Combiner(ABC):
     def check(self, cohort_size: int) -> None:  # noqa: B027
         """Refuse cohorts that are too small by plan; a round in which clients are lost or refused must go on."""
 
-    def for_round(self, earlier: Sequence[Norms]) -> Combiner:
+    def for_round(self, earlier: Sequence[Norms], coming: Coming | None = None) -> Combiner:
         """The combiner of the coming round, from the norms of earlier ones where they are measured."""
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fedlada.methods.combine.combiner import Combiner
 from fedlada.methods.combine.geometric_median import GeometricMedian
@@ -10,6 +11,7 @@ from fedlada.methods.combine.krum import Krum
 from fedlada.methods.combine.mean import Mean
 from fedlada.methods.combine.norm_bound import NormBound
 from fedlada.methods.combine.order_statistics import Median, TrimmedMean
+from fedlada.methods.combine.private import Private
 from fedlada.methods.validation import one_of
 
 COMBINERS: dict[str, Callable[[float | None], Combiner]] = {
@@ -21,6 +23,7 @@ COMBINERS: dict[str, Callable[[float | None], Combiner]] = {
     "geometric-median": lambda _: GeometricMedian(),
 }
 """Each from its one number, or None."""
+PRIVATE = "private"
 WITHOUT_NUMBER = ("mean", "median", "geometric-median")
 
 
@@ -33,6 +36,11 @@ def as_combiner(given: Combiner | str) -> Combiner:
     if isinstance(given, Combiner):
         return given
     name, _, number = str(given).partition(":")
+    if is_private(name):
+        raise ValueError(
+            "combiner private needs its noise: Private(clip, noise_multiplier=...) or Private(clip, epsilon=..., "
+            "delta=...) in Python, --noise-multiplier or --target-epsilon on the command line"
+        )
     one_of("combiner", name, tuple(COMBINERS))
     if number and name in WITHOUT_NUMBER:
         raise ValueError(f"combiner {name} takes no number, got {given!r}")
@@ -41,3 +49,24 @@ def as_combiner(given: Combiner | str) -> Combiner:
     except ValueError:
         raise ValueError(f"combiner must be a name or name:number, as norm-bound:10, got {given!r}") from None
     return COMBINERS[name](value)
+
+
+def is_private(given: str) -> bool:
+    """Whether a combiner's name asks for privacy."""
+    return given.partition(":")[0] == PRIVATE
+
+
+def as_private(given: str, **noise: Any) -> Private:
+    """Private by its name with its clip, and behind it the scales of vectors: "private:0.4", "private:0.4:v=100".
+
+    >>> as_private("private:0.4:v=100", noise_multiplier=1.0).scales
+    {'v': 100.0}
+    """
+    _, _, values = given.partition(":")
+    clip, _, scaled = values.partition(":")
+    try:
+        pairs = [one.split("=") for one in scaled.split(",")] if scaled else []
+        number, scales = float(clip), {name: float(scale) for name, scale in pairs}
+    except ValueError:
+        raise ValueError(f"combiner must be private:CLIP or private:CLIP:VECTOR=SCALE, got {given!r}") from None
+    return Private(number, scales=scales, **noise)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedlada.methods.combine.combiner import Combiner, Norms
+from fedlada.methods.combine.combiner import Combiner, Coming, Norms
 from fedlada.methods.combine.gathered import gathered
 from fedlada.methods.combine.mean import average
 from fedlada.methods.state import Upload, map_tensors, named_tensors
@@ -39,7 +39,7 @@ class NormBound(Combiner):
             positive("max_norm", self.max_norm)
         positive("factor", self.factor)
 
-    def for_round(self, earlier: Sequence[Norms]) -> Combiner:
+    def for_round(self, earlier: Sequence[Norms], coming: Coming | None = None) -> Combiner:
         seen = [norms for norms in earlier if norms][-WINDOW:]
         if self.max_norm is not None or not seen:
             return self

@@ -189,6 +189,8 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
         "folder": str(folder),
     }
+    if history and history[-1].get("epsilon") is not None:
+        summary |= {"epsilon": history[-1]["epsilon"], "delta": experiment.target_delta}
     if tested := {name: row[name] for row in history[-1:] for name in row if name.startswith(("client_", "personal_"))}:
         summary["each_client"] = tested
     target = None if experiment.target is None else Target.parse(experiment.target)
@@ -213,6 +215,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
         reached = summary["rounds_to_target"]
         arrived = "never reached" if reached is None else f"reached in round {reached}"
         print(f"target {Target.parse(summary['target'])}: {arrived}")
+    if "epsilon" in summary:
+        print(f"privacy spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}")
     print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
     print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")

@@ -102,6 +102,7 @@ def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[f
         "target": None if target is None else target.value,
         "target_metric": ACCURACY if target is None else target.metric,
         "rounds_to_target": None if target is None else _round_of(target, run),
+        "epsilon": _rounded(_number(run.rows[-1].get("epsilon"))) if run.rows else None,
         "megabytes": _rounded((up[-1] + down[-1]) / 1e6) if up else 0.0,
         "seconds": _rounded(seconds[-1]) if seconds else 0.0,
     }

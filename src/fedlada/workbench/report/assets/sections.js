@@ -8,6 +8,7 @@ function runsTable(runs) {
   const columns = [
     ["run", (run) => run.label],
     ["rounds", ({ summary }) => (summary.planned === null ? String(summary.done) : `${summary.done} of ${summary.planned}`)],
+    some("epsilon") && ["epsilon spent", ({ summary }) => summary.epsilon === null ? "–" : String(summary.epsilon)],
     some("final_accuracy") && ["last accuracy", ({ summary }) => formatMetric("accuracy", summary.final_accuracy)],
     some("best_accuracy") && ["best accuracy", ({ summary }) =>
       summary.best_accuracy === null ? "–" : `${formatMetric("accuracy", summary.best_accuracy)} in round ${summary.best_round}`],

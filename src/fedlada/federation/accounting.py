@@ -1,0 +1,174 @@
+"""How much privacy noisy sums spend, by Google's dp-accounting (the extra `fedlada[privacy]`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from fedlada.federation.cohorts import Bernoulli, Cohorts, Everyone, FixedSize
+from fedlada.methods.combine import Private
+
+INTERVAL = 1e-3
+"""Width of the bins of a privacy loss; rounding is upwards. Noise below a tenth of the clip has wider ones."""
+BLOCK = 64
+"""Rounds are composed one by one within a block, so that each costs little and a resumed run finds the same bits."""
+CLOSE = 1e-3
+"""The share of an epsilon that a solution may leave unspent."""
+LEAST = 0.05
+"""Less noise than this many clips protects nobody, and its epsilon is not counted."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a round's clients are drawn, as far as privacy depends on it."""
+
+    cohort: float
+    """Clients of a round, on average."""
+    clients: int
+    by_coins: bool
+    """Whether each client is drawn by its own coin (Poisson sampling), or so many without replacement."""
+
+    @property
+    def is_everyone(self) -> bool:
+        """Whether no client is ever left out."""
+        return self.cohort >= self.clients
+
+    @property
+    def words(self) -> str:
+        """Whose presence the epsilon hides, and how it is counted."""
+        if self.is_everyone or self.by_coins:
+            way = "every round has all clients" if self.is_everyone else "a coin for each client"
+            return f"adding or removing one client; {way}; PLD accountant"
+        return "replacing one client by any other; a fixed number of clients without replacement; PLD accountant"
+
+
+def sampling_of(private: Private, cohorts: Cohorts, num_clients: int) -> Sampling:
+    """The sampling that the privacy of a run is counted for."""
+    if private.noise_cohort is not None:
+        population = private.noise_population or num_clients
+        if private.noise_cohort > population:
+            raise ValueError(f"noise_cohort is {private.noise_cohort}, but noise_population only {population}")
+        return Sampling(private.noise_cohort, population, by_coins=True)
+    return Sampling(expected_cohort(cohorts, num_clients), num_clients, by_coins=not isinstance(cohorts, FixedSize))
+
+
+def expected_cohort(cohorts: Cohorts, num_clients: int) -> float:
+    """Clients that a round has on average; only of cohorts that are drawn at random."""
+    if isinstance(cohorts, Everyone):
+        return float(num_clients)
+    if isinstance(cohorts, FixedSize):
+        return float(cohorts.size)
+    if isinstance(cohorts, Bernoulli):
+        if cohorts.probability == 0:
+            raise ValueError("Private needs clients: the probability of the cohorts is 0")
+        return cohorts.probability * num_clients
+    raise ValueError(
+        f"the privacy of {type(cohorts).__name__} cohorts is not known: take FixedSize, Bernoulli or Everyone"
+    )
+
+
+class Accountant:
+    """Counts the epsilon of rounds that each release one noisy sum."""
+
+    def __init__(self, sampling: Sampling, noise_multiplier: float, delta: float) -> None:
+        self.sampling, self.noise_multiplier, self.delta = sampling, noise_multiplier, delta
+        self.one_round = _loss_of_one_round(sampling, noise_multiplier) if noise_multiplier >= LEAST else None
+        self._known: dict[int, float] = {0: 0.0}
+        self._loss: Any = None
+        self._rounds = 0
+        """How many `_loss` is of."""
+
+    def epsilon(self, rounds: int) -> float:
+        """Spent by so many rounds; infinite with hardly any noise."""
+        if self.one_round is None:
+            return math.inf
+        if rounds not in self._known:
+            begin = rounds // BLOCK * BLOCK
+            if not begin <= self._rounds <= rounds or self._rounds == 0:
+                self._loss, self._rounds = self.one_round.self_compose(begin) if begin else None, begin
+                self._known[begin] = self._spent() if begin else 0.0
+            while self._rounds < rounds:
+                self._loss = self.one_round if self._loss is None else self._loss.compose(self.one_round)
+                self._rounds += 1
+                self._known[self._rounds] = self._spent()
+        return self._known[rounds]
+
+    def _spent(self) -> float:
+        return float(self._loss.get_epsilon_for_delta(self.delta))
+
+
+@lru_cache(maxsize=4)
+def accountant(sampling: Sampling, noise_multiplier: float, delta: float) -> Accountant:
+    """An accountant that several runs of this process may share."""
+    return Accountant(sampling, noise_multiplier, delta)
+
+
+@lru_cache(maxsize=64)
+def least_noise(sampling: Sampling, rounds: int, epsilon: float, delta: float) -> float:
+    """The noise multiplier, a little rounded up, with which so many rounds spend at most that epsilon."""
+
+    def spent(noise_multiplier: float) -> float:
+        loss = _loss_of_one_round(sampling, noise_multiplier)
+        return float(loss.self_compose(rounds).get_epsilon_for_delta(delta))
+
+    high, least = 1.0, spent(1.0)
+    while least > epsilon:
+        high *= 2
+        if high > 2**20:
+            raise ValueError(f"no noise is enough for epsilon {epsilon:g} and delta {delta:g} in {rounds} rounds")
+        least = spent(high)
+    low, most = high / 2, spent(high / 2)
+    while most <= epsilon and low > LEAST:
+        high, least, low = low, most, low / 2
+        most = spent(low)
+    # In logarithms the curve is almost a line: a few secants do, with a bisection where they stay on one side.
+    for number in range(40):
+        if most <= epsilon or least >= epsilon * (1 - CLOSE):
+            break
+        aim = math.log(most / (epsilon * (1 - CLOSE / 2))) / math.log(most / least)
+        middle = low * (high / low) ** (0.5 if number % 3 == 2 else aim)
+        now = spent(middle)
+        low, most, high, least = (low, most, middle, now) if now <= epsilon else (middle, now, high, least)
+    digits = 4 - math.floor(math.log10(high))
+    found: float = math.ceil(high * 10**digits) / 10**digits
+    while accountant(sampling, found, delta).epsilon(rounds) > epsilon:  # sums in another order, another last bit
+        found *= 1 + CLOSE / 100
+    return found
+
+
+def with_noise(private: Private, cohorts: Cohorts, num_clients: int, rounds: int) -> Private:
+    """The same with the noise that spends its epsilon over so many rounds, unless its noise is given."""
+    if private.noise_multiplier is not None:
+        return private
+    assert private.epsilon is not None
+    sampling = sampling_of(private, cohorts, num_clients)
+    return replace(private, noise_multiplier=least_noise(sampling, rounds, private.epsilon, private.delta))
+
+
+def _loss_of_one_round(sampling: Sampling, noise_multiplier: float) -> Any:
+    """The distribution of one round's privacy loss."""
+    try:
+        from dp_accounting import NeighboringRelation
+        from dp_accounting.pld import privacy_loss_distribution as losses
+    except ImportError:
+        raise ModuleNotFoundError("Private needs dp-accounting: pip install 'fedlada[privacy]'") from None
+    interval = max(INTERVAL, 1e-5 / noise_multiplier**2)
+    if sampling.is_everyone or sampling.by_coins:
+        return losses.from_gaussian_mechanism(
+            standard_deviation=noise_multiplier,
+            sampling_prob=min(1.0, sampling.cohort / sampling.clients),
+            value_discretization_interval=interval,
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )
+    # All clients, cut to a random cohort: a fixed number without replacement. A client takes another's place there, so
+    # that the sum moves by up to twice the clip.
+    return losses.from_truncated_subsampled_gaussian_mechanism(
+        dataset_size=sampling.clients,
+        sampling_probability=1.0,
+        truncated_batch_size=int(sampling.cohort),
+        noise_multiplier=noise_multiplier,
+        value_discretization_interval=interval,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    )

@@ -1,0 +1,55 @@
+"""Normal numbers for private sums: from a counter, the same in every engine, or secret, from the operating system."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlada.federation.randomness import bits
+
+GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
+
+
+def from_seed(seed: int, round: int) -> Callable[[str, Tensor], Tensor]:
+    """Standard normal numbers of a round by the name of a vector: whoever knows the seed knows them."""
+
+    def normal(name: str, like: Tensor) -> Tensor:
+        pairs = (like.numel() + 1) // 2
+        keys = bits(seed, f"noise of {name}", round).random_raw(4).astype(np.int64).tolist()
+        place = torch.arange(1, pairs + 1, device=like.device) * GOLDEN
+        radius, angle = (_mixed(_mixed(place + first) ^ second) for first, second in (keys[:2], keys[2:]))
+        return _box_muller(radius, angle, like)
+
+    return normal
+
+
+def from_system(_name: str, like: Tensor) -> Tensor:
+    """Standard normal numbers that nobody can draw again: from the operating system's secure generator."""
+    pairs = (like.numel() + 1) // 2
+    words = torch.frombuffer(bytearray(os.urandom(16 * pairs)), dtype=torch.int64)
+    return _box_muller(words[:pairs], words[pairs:], like) if pairs else torch.zeros_like(like)
+
+
+def _box_muller(radius: Tensor, angle: Tensor, like: Tensor) -> Tensor:
+    """Two words of 64 bits give two numbers; those of 53 bits reach 8.6 standard deviations."""
+    length = torch.sqrt(-2 * torch.log((_top(radius) + 1) * 2.0**-53))
+    turn = _top(angle) * (2 * math.pi * 2.0**-53)
+    numbers = torch.cat([length * torch.cos(turn), length * torch.sin(turn)])[: like.numel()]
+    return numbers.to(like).reshape(like.shape)
+
+
+def _top(words: Tensor) -> Tensor:
+    """The upper 53 bits as a float64."""
+    return (words >> 11).bitwise_and_(2**53 - 1).double()
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Every bit of the result depends on every bit of x (int64); SplitMix64's finaliser."""
+    x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687
+    x = (x ^ ((x >> 27) & (2**37 - 1))) * -7723592293110705685
+    return x ^ ((x >> 31) & (2**33 - 1))

@@ -1,0 +1,58 @@
+"""The options of a private combiner, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedlada.federation.accounting import with_noise
+from fedlada.federation.cohorts import Bernoulli, FixedSize
+from fedlada.methods.combine import Combiner, Private, as_private, is_private
+from fedlada.methods.validation import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOptions:
+    """How much noise a private run has, and what it may spend."""
+
+    noise_multiplier: float | None = option(None, "private: the noise's deviation, in clips; else --target-epsilon")
+    target_epsilon: float | None = option(None, "private: solve for the noise, and stop before more is spent")
+    target_delta: float = option(1e-6, "private: the probability with which epsilon may not hold")
+    noise_cohort: int | None = option(None, "private, for simulations alone: noise as if so many clients took part")
+    noise_population: int | None = option(None, "private: with --noise-cohort, out of so many clients")
+
+
+def combiner_of(name: str, options: NoiseOptions) -> Combiner | str | None:
+    """The combiner of that name; None is the method's own."""
+    if is_private(name):
+        return _private(name, options)
+    given = (options.noise_multiplier, options.target_epsilon, options.noise_cohort, options.noise_population)
+    if any(value is not None for value in given):
+        raise ValueError("noise_multiplier, target_epsilon and noise_cohort belong to combiner private:CLIP")
+    return None if name == "mean" else name
+
+
+def solved_noise(
+    name: str, options: NoiseOptions, *, num_clients: int | None, cohort_size: int, by_coins: bool, rounds: int
+) -> float | None:
+    """The noise multiplier of a private run, by its target where it is not given; None of any other.
+
+    It is stored with the run, so that more rounds go on with the same noise.
+    """
+    if not is_private(name) or options.noise_multiplier is not None or options.target_epsilon is None:
+        return options.noise_multiplier
+    if num_clients is None and options.noise_population is None:
+        raise ValueError("target_epsilon needs the number of clients, which the data say: give noise_multiplier")
+    clients = num_clients or cohort_size
+    cohorts = Bernoulli(min(1.0, cohort_size / clients)) if by_coins else FixedSize(cohort_size)
+    return with_noise(_private(name, options), cohorts, clients, rounds).noise_multiplier
+
+
+def _private(name: str, options: NoiseOptions) -> Private:
+    return as_private(
+        name,
+        noise_multiplier=options.noise_multiplier,
+        epsilon=options.target_epsilon,
+        delta=options.target_delta,
+        noise_cohort=options.noise_cohort,
+        noise_population=options.noise_population,
+    )

@@ -1,0 +1,45 @@
+"""Private runs by plain values: the noise is solved once, stored, and kept when a run goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fedlada.workbench.experiment import Experiment
+
+TARGET = {"method": "fedavg", "combiner": "private:0.5", "target_epsilon": 6.0, "target_delta": 1e-3, "rounds": 4}
+SMALL = {"model": "mlp", "num_clients": 12, "cohort_size": 4, "cohorts": "bernoulli", "local_steps": 2, "device": "cpu"}
+
+
+def test_the_solved_noise_is_stored_and_more_rounds_stop_at_the_target(tmp_path):
+    experiment = Experiment(**TARGET, **SMALL)
+    noise = experiment.resolved().noise_multiplier
+    assert experiment.noise_multiplier is None
+    assert noise > 0
+    assert Experiment(**{**TARGET, "rounds": 8}, **SMALL).resolved().noise_multiplier > noise
+    stored = json.loads(json.dumps(experiment.to_json()))
+    assert stored["noise_multiplier"] == noise
+    done = experiment.run(out=tmp_path)
+    assert 5.9 < done.history[-1]["epsilon"] <= 6.0
+    longer = replace(Experiment.from_json(stored), rounds=9).run(out=tmp_path)
+    assert len(longer.history) == 4
+    assert "more than the target of 6" in longer.stopped
+    with pytest.raises(ValueError, match="holds another run"):
+        replace(experiment, rounds=9).run(out=tmp_path)  # solved for nine rounds it is other noise
+
+
+def test_a_configuration_of_an_earlier_version_has_no_noise():
+    stored = Experiment(method="fedavg").to_json()
+    earlier = {name: value for name, value in stored.items() if "noise" not in name and "target_" not in name}
+    assert Experiment.from_json(earlier).to_json() == stored
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="belong to combiner private:CLIP"):
+        Experiment(target_epsilon=1.0)
+    with pytest.raises(ValueError, match="Private needs noise_multiplier, or epsilon"):
+        Experiment(combiner="private:1")
+    with pytest.raises(ValueError, match="which the data say: give noise_multiplier"):
+        Experiment(dataset="docstrings", combiner="private:1", target_epsilon=1.0)
