@@ -105,6 +105,7 @@ def test_the_digest_knows_every_field_that_decides():
         "dtype": "float64",
         "model": "cnn-gn",
         "classes_per_client": 3,
+        "client_test": 0.2,
     }
     for name, value in decides.items():
         other[name] = digest(replace(TINY, **{name: value}))
@@ -114,8 +115,14 @@ def test_the_digest_knows_every_field_that_decides():
     several = [digest(replace(private, **{name: value})) for name, value in noise.items()]
     several.append(digest(replace(private, noise_cohort=9, noise_population=100)))
     assert len({digest(private), *several}) == 1 + len(several)
+    tested = replace(TINY, client_test=0.2)
+    personal = {"personal_steps": 2, "personal": "0.*"}
+    several = [digest(replace(tested, **{name: value})) for name, value in personal.items()]
+    several.append(digest(replace(tested, personal_steps=2, personal_every=3)))
+    assert len({digest(tested), *several}) == 1 + len(several)
     # Of a field added later somebody must say on which side it is.
-    elsewhere = {*noise, "noise_population", "dataset", "data_dir", "image_size", "crop_size", "augment", "device"}
+    data = {"dataset", "data_dir", "image_size", "crop_size", "augment", "device"}
+    elsewhere = {*noise, "noise_population", *personal, "personal_every", *data}
     assert {one.name for one in fields(Experiment)} <= set(decides) | DECIDES_NOTHING | elsewhere
 
 

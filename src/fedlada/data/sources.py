@@ -185,7 +185,7 @@ def _folder(reading: Reading) -> Source:
 
 def _npz(reading: Reading) -> Source:
     (train, test), clients = read_npz(reading.place("npz"))
-    is_class = train[1].dtype.kind == "i"
+    is_class = train[1].dtype.kind == "i" and train[1].ndim == 1
     num_outputs = 1 + int(max(train[1].max(), test[1].max())) if is_class else train[1].shape[1]
     if are_images(train[0]):
         source = reading.source(train, test, num_outputs, channel_statistics(train[0]))

@@ -30,10 +30,10 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
+from fedlada.flower.private import check_private
 from fedlada.flower.rounds import RemoteRounds
 from fedlada.flower.stored import run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
-from fedlada.messages.exchange import Exchange
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, one_of, whole_number
@@ -140,7 +140,7 @@ class MethodStrategy(Strategy):
         one_of("noise", noise, ("secret", "seed"))
         self.noise = noise
         if isinstance(self.method.combiner, Private):
-            self._check_private(self.method.combiner)
+            check_private(self.method.combiner, self.method, self.messages, self.seed, self.eval_clients_every)
         minimum = self.replies.minimum
         if isinstance(self.cohorts, FixedSize) and minimum > self.cohorts.size:
             raise ValueError(f"minimum={minimum} answers cannot come from {self.cohorts.size} clients a round")
@@ -250,18 +250,6 @@ class MethodStrategy(Strategy):
 
     def summary(self) -> None:
         log.info("%s over %d clients, %s", self.method.name, self.num_clients, self.replies)
-
-    def _check_private(self, private: Private) -> None:
-        """Refuse what would tell of clients more than the noisy sum does, or less noise than is claimed."""
-        if private.noise_cohort is not None:
-            raise ValueError("noise_cohort is a device of simulations: a real federation needs all of its noise")
-        if self.eval_clients_every is not None:
-            raise ValueError("eval_clients_every measures on the nodes' data, which Private must hide: leave it out")
-        if self.method.keeps_memory or Exchange(self.messages, self.method, self.seed).remembered:
-            raise ValueError(
-                "the server follows each node's memory by who took part, which Private withholds: take a method and "
-                "messages without client memory"
-            )
 
     @property
     def _is_secret(self) -> bool:

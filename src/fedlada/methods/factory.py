@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -78,3 +78,10 @@ def refuse_untrusted(name: str, place: Path, *, named: str | None = None, trust:
             f"{place} asks for the method {name!r}, which is not built in, and importing it would run its code: "
             "name it yourself (--method) or trust its author (--trust, trust=True)"
         )
+
+
+def check_hyper(method: str, hyper: Mapping[str, Any]) -> None:
+    """Refuse a hyper-parameter that the method has not; one of one's own is imported."""
+    known = hyper_parameters(method)
+    if unknown := sorted(set(hyper) - set(known)):
+        raise ValueError(f"{method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")

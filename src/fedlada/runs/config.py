@@ -154,9 +154,9 @@ def clients_digest(clients: Sequence[Ints]) -> str:
 
 def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:
     """How clients are tested, where they are: the samples, and the steps of their own."""
-    if simulation.each_client is None:
+    if simulation.measures.each_client is None:
         return {}
-    options, test = simulation.evaluation, simulation.each_client.test
+    options, test = simulation.evaluation, simulation.measures.each_client.test
     described = {"client_test": options.client_test or test.digest(), "personal_steps": options.personal_steps}
     return {**described, "personal_every": options.personal_every}
 

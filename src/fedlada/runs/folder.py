@@ -93,8 +93,8 @@ class RunFolder(Observer):
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         self._append(simulation)
-        if simulation.client_values.get("round") == row["round"]:
-            client_metrics.append_values(self.path, simulation.client_values)
+        if simulation.measures.by_client.get("round") == row["round"]:
+            client_metrics.append_values(self.path, simulation.measures.by_client)
         metric = simulation.best or judged_by(row)
         value = row.get(metric)
         if value is not None and (self._best is None or is_better(metric, value, self._best)):
@@ -197,7 +197,7 @@ class RunFolder(Observer):
             left_behind.unlink()
         # Rounds since the checkpoint will be run again, to the same bits: each has one line in the end.
         write_rows(self.metrics_path, rows[: simulation.round])
-        simulation.client_values = client_metrics.forget_after(self.path, simulation.round)
+        simulation.measures.by_client = client_metrics.forget_after(self.path, simulation.round)
         if simulation.round == 0:  # from here on every round is there
             (self.path / archived.FILE).unlink(missing_ok=True)
             (self.path / DISCARDED).unlink(missing_ok=True)

@@ -155,7 +155,7 @@ def check_targets(targets: Sequence[Target], simulation: Simulation) -> None:
     """Refuse a target that no round can reach, because nobody measures it."""
     for target in targets:
         try:
-            simulation.check_measured(target.metric)
+            simulation.measures.check(target.metric)
         except ValueError as error:
             if target.metric == ACCURACY and simulation.test is not None:
                 raise ValueError(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 
 from fedlada.data.samples import Samples
-from fedlada.engines.clients import ClientTest, Measured, columns
+from fedlada.engines.clients import ClientTest
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric, check_metrics
+from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.forgery import Forgery
 from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
@@ -22,21 +20,17 @@ from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.attackers import attackers
 from fedlada.federation.cohorts import Everyone, FixedSize
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
-from fedlada.federation.randomness import bits, permutation, torch_seed
+from fedlada.federation.randomness import torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Private
-from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.server_trial import check_server
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count
-from fedlada.training.clients import EachClient
-from fedlada.training.history import ClientValues, History, Result, Row
+from fedlada.training.history import History, Result, Row
+from fedlada.training.measures import Measures, finite
 from fedlada.training.privacy import Privacy
-
-TRIED = 16
-"""Samples on which metrics are tried before the first round."""
 
 
 class Observer:
@@ -102,24 +96,9 @@ class Simulation:
             if leaks := [name for name, value in measures.items() if value is not None]:
                 raise ValueError(f"{leaks[0]} measures on the clients' data, which Private must hide: leave it out")
             self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise)
-        self.test, self.validation = test, validation
-        self.metrics = check_metrics(metrics or {})
+        self.test, self.train, self.evaluation = test, train, evaluation
         self.best = best
         """The metric by which the best model is kept; None: what the run is judged by."""
-        self.train = train
-        self.evaluation = evaluation
-        self.client_samples: Samples | None = None
-        """The samples of all clients, repeated as often as clients have them; a partition may leave some out."""
-        if train is not None and evaluation.eval_train_every is not None and isinstance(plan, Plan):
-            self.client_samples = train.chosen(np.concatenate(plan.clients))
-        self.each_client: EachClient | None = None
-        if client_test is not None:
-            assert isinstance(plan, Plan)
-            self.each_client = EachClient(engine, plan, client_test, evaluation)
-        elif evaluation.personal_steps is not None:
-            raise ValueError("personal_steps needs client_test, what each client is tested on: client_test=0.2, say")
-        self.client_values: ClientValues = {}
-        """What was measured of each client in the last round in which clients were tested."""
         self.round = 0
         check_server(engine.method, engine.initial_params())
         self.server: Server = engine.method.init(engine.initial_params())
@@ -127,50 +106,10 @@ class Simulation:
         self.history = self.history_of([])
         self.stopped, self.paused = "", False
         self._plans: dict[int, RoundPlan] = {}
-        own = None if client_test is None else client_test.samples
-        for what, samples in (("test", test), ("validation", validation), ("client test", own)):
-            if samples is not None:
-                engine.check_test(samples, what)
-        if self.metrics:
-            self.measured_names()
+        given = {"test": test, "validation": validation}
+        self.measures = Measures(engine, plan, given, metrics or {}, train, evaluation, client_test, self.server)
         if best is not None:
-            self.check_measured(best)
-
-    def measured_names(self) -> list[str]:
-        """The names of what is evaluated, by trying it on a few samples: what fails is said before the first round."""
-        names = ["train_loss"]
-        others = self.engine.method.server.other_models(self.server.params, self.server.optimizer)
-        for what, samples in (
-            ("test", self.test),
-            ("validation", self.validation),
-            ("full_train", self.client_samples),
-        ):
-            if samples is None:
-                continue
-            metrics = {} if what == "full_train" else self.metrics
-            endings = ["", *(f"_of_{one}" for one in others if what != "full_train")]
-            names += [f"{what}_{name}{ending}" for ending in endings for name in self._tried(samples, metrics)]
-        return names
-
-    def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
-        """What is measured on such samples."""
-        few = samples.chosen(permutation(bits(0, "metrics"), len(samples))[:TRIED])
-        given = {**metrics, "": lambda *_: 0.0}  # at least one: a graph is not captured for this
-        with randomness_restored():
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    measured = self.engine.evaluate(self.server.params, few, given, self.evaluation)
-            except ValueError:  # a metric may need more samples, such as all classes
-                measured = self.engine.evaluate(self.server.params, samples, given, self.evaluation)
-        return [name for name in measured if name]
-
-    def check_measured(self, metric: str) -> None:
-        """Refuse the name of a metric that no round will have."""
-        known = self.measured_names()
-        if metric not in known:
-            data = "" if self.test is not None or self.validation is not None else "; give test="
-            raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
+            self.measures.check(best)
 
     def history_of(self, rows: Sequence[Row]) -> History:
         """Rows with the names of the clients and classes that their numbers stand for."""
@@ -211,7 +150,7 @@ class Simulation:
                 for observer in observers:
                     observer.on_round(self, row)
                 if self.stopped and not self.paused:
-                    self._evaluate(row, self.server, self.kept, is_last=True)  # also when nobody knew that it was
+                    self._measure(row, self.server, self.kept, is_last=True)  # also when nobody knew that it was
                 for observer in storing:
                     observer.on_round(self, row)
             self.stop(f"all {num_rounds} rounds were run")
@@ -268,7 +207,7 @@ class Simulation:
         if self.attack is not None:
             row["attackers"] = [work.client for work in plan.assignments if work.client in self.attackers]
         row["seconds"] = time.perf_counter() - start
-        self._evaluate(row, server, {**self.kept, **result.kept}, is_last=is_last)
+        self._measure(row, server, {**self.kept, **result.kept}, is_last=is_last)
         # From here on nothing can fail: the round is committed whole.
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
@@ -297,54 +236,15 @@ class Simulation:
         self._plans = {coming: plan}
         self.engine.prepare(plan)
 
-    def _evaluate(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
-        """Add to a row what is to be measured in this round, unless it is there."""
-        due = [
-            ("test", self.test, self.evaluation.eval_every, self.metrics),
-            ("validation", self.validation, self.evaluation.eval_every, self.metrics),
-            ("full_train", self.client_samples, self.evaluation.eval_train_every, {}),
-        ]
-        for name, samples, every, metrics in due:
-            if samples is None or every is None or f"{name}_loss" in row or not (is_last or row["round"] % every == 0):
-                continue
-            others = self.engine.method.server.other_models(server.params, server.optimizer)
-            for ending, params in {"": server.params, **({} if name == "full_train" else others)}.items():
-                measured = self.engine.evaluate(params, samples, metrics, self.evaluation)
-                of = f"_of_{ending}" if ending else ""
-                row.update({f"{name}_{key}{of}": _finite(value) for key, value in measured.items()})
-        if self.each_client is not None:
-            self._evaluate_clients(self.each_client, row, server, kept, is_last=is_last)
-
-    def _evaluate_clients(
-        self, each: EachClient, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool
-    ) -> None:
-        """Add what clients measure on their own test samples, and remember it client by client."""
-        options, round = self.evaluation, row["round"]
-        done = self.client_values.get("round") == round
-        values: ClientValues = self.client_values if done else {"round": round}
-
-        def add(prefix: str, measured: Measured) -> None:
-            row.update({name: _finite(value) for name, value in columns(prefix, measured).items()})
-            for what in ("accuracy", "loss"):
-                own = [measured.get(client, {}).get(what) for client in range(each.test.num_clients)]
-                if any(value is not None for value in own):
-                    values[f"{prefix}_{what}"] = [None if one is None else _finite(one) for one in own]
-
+    def _measure(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
         memories = {client: self.exchange.of_method(one) for client, one in kept.items()}
-        if (is_last or round % options.eval_every == 0) and "client_loss" not in values:
-            add("client", each.measured(server, memories))
-        every = options.personal_every or options.eval_every
-        if options.personal_steps and (is_last or round % every == 0) and "personal_loss" not in values:
-            at_once = max(1, len(row["clients"]) + len(row["refused"]))
-            add("personal", each.fine_tuned(server, memories, round=round, lr=row["lr"], at_once=at_once))
-        if len(values) > 1:
-            self.client_values = values
+        self.measures.add(row, server, memories, is_last=is_last)
 
     def result(self) -> Result:
         """The model, the history and the server as they are now."""
         engine = self.engine
         model = engine.model(self.server.params)
-        about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.client_values, self.kept)
+        about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.measures.by_client, self.kept)
         return Result(model, self.history, engine.method, self.server, *about)
 
     @contextmanager
@@ -382,7 +282,7 @@ class Simulation:
         return {
             "round": plan.round,
             "lr": plan.lr,
-            "train_loss": _finite(result.train_loss),
+            "train_loss": finite(result.train_loss),
             "drift": self._drift(result, server),
             **result.ledger.row(server.params.numel()),
             "seconds": 0.0,
@@ -400,8 +300,3 @@ class Simulation:
         mean = result.mean.delta if result.trained is None else result.trained
         cross = torch.dot(mean.double(), moved)
         return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
-
-
-def _finite(value: float) -> float | None:
-    """Rows are plain data that JSON can hold: what is not a number is None."""
-    return value if math.isfinite(value) else None

@@ -21,11 +21,11 @@ from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.engines.threads import check_threads
-from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize, Unreliable
-from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
-from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
+from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
+from fedlada.federation.partition import Partition
+from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages, in_full
-from fedlada.methods.factory import check_method_name, hyper_parameters, is_own, method_factory
+from fedlada.methods.factory import check_hyper, check_method_name, hyper_parameters, is_own, method_factory
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.attacks import as_attack
@@ -38,6 +38,7 @@ from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
 from fedlada.training.target import Target
 from fedlada.training.trackers import TensorBoard
+from fedlada.workbench.federation import cohorts_of, partition_of, schedule_of
 from fedlada.workbench.presets import PLAIN, preset
 from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
@@ -50,13 +51,6 @@ CONFIG_FORMAT = 1
 TEXT_MODEL = "text-transformer"
 """The built-in model that reads codes of characters."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-def check_hyper(method: str, hyper: Mapping[str, Any]) -> None:
-    """Refuse a hyper-parameter that the method has not; one of one's own is imported."""
-    known = hyper_parameters(method)
-    if unknown := sorted(set(hyper) - set(known)):
-        raise ValueError(f"{method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +146,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
         if self.personal and self.validation:
             raise ValueError("with personal parameters no model is everybody's: take client_test, not validation")
         full = self.resolved()
-        assert full.cohort_size is not None
-        count("cohort_size", full.cohort_size)
+        count("cohort_size", full.cohort_size or 0)
         if full.num_clients is not None:
-            FixedSize(full.cohort_size).check(full.num_clients)
+            FixedSize(full.cohort_size or 0).check(full.num_clients)
         if full.partition == "natural" and self.num_clients is not None:
             raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
         if self.target is not None:
@@ -223,55 +216,15 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     def build_schedule(self) -> Schedule:
         """The clients' learning rate in each round."""
-        full = self.resolved()
-        if full.lr is None:
-            raise ValueError(
-                f"lr must be given with {self.method}, a method of one's own: a rate comes with a name alone"
-            )
-        assert full.lr_decay is not None
-        plain = as_schedule(full.lr, full.lr_decay)
-        rising = WarmUp(plain, self.warmup) if self.warmup != 0 else plain
-        if self.debias and "alpha" not in full.hyper:
-            raise ValueError(f"debias is for methods with an alpha, which {self.method} has not")
-        return Debiased(rising, full.hyper["alpha"]) if self.debias else rising
+        return schedule_of(self.resolved())
 
     def build_partition(self, source: Source | None) -> Partition:
         """The rule that divides the samples of that data."""
-        full = self.resolved()
-        if full.partition == "natural":
-            if source is None or source.client is None:
-                ways = ", or save their clients as an array `client` beside x and y" if self.dataset == "npz" else ""
-                raise ValueError(
-                    f"{self.dataset} does not say which client a sample belongs to: choose a --partition{ways}"
-                )
-            return ByKey(keys=source.client.tolist(), names=source.names_of_clients())
-        sizes: Any = {"num_clients": full.num_clients, "size_spread": self.size_spread}
-        if full.partition == "iid":
-            return IID(**sizes)
-        if full.partition == "pathological":
-            return Pathological(num_clients=sizes["num_clients"], classes_per_client=self.classes_per_client)
-        assert full.concentration is not None
-        if full.partition == "pachinko":
-            groups = (0,) if source is None else source.class_groups  # before the data are read any will do
-            if groups is None:
-                raise ValueError(f"the classes of {self.dataset} have no groups: choose another --partition")
-            return Pachinko(
-                num_clients=sizes["num_clients"],
-                groups=groups,
-                concentration=full.concentration,
-                fine_concentration=self.fine_concentration,
-            )
-        return Dirichlet(concentration=full.concentration, refill=self.refill, **sizes)
+        return partition_of(self.resolved(), source)
 
     def build_cohorts(self, source: Source) -> Cohorts:
         """The way cohorts are drawn."""
-        full = self.resolved()
-        assert full.cohort_size is not None
-        partition = full.build_partition(source)
-        num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
-        assert num_clients is not None
-        FixedSize(full.cohort_size).check(num_clients)
-        return FixedSize(full.cohort_size) if self.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
+        return cohorts_of(self.resolved(), source)
 
     def load_data(self, progress: Progress | None = None) -> Source:
         """The data set."""
@@ -341,10 +294,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     def build_stop(self) -> dict[str, float] | None:
         """The metric and the value at which the run ends."""
-        if self.target is None or not self.stop_at_target:
-            return None
-        target = Target.parse(self.target)
-        return {target.metric: target.value}
+        target = Target.parse(self.target) if self.target is not None and self.stop_at_target else None
+        return None if target is None else {target.metric: target.value}
 
     def folder(self, path: str | Path) -> RunFolder:
         """The folder of this run."""

@@ -37,7 +37,7 @@ FAULTS: Faults = {
         "= state.round, simulation.engine.method.init(state.server.params),",
     ),
     "resume: round off by one": (FOLDER, "= state.round, state.server,", "= state.round - 1, state.server,"),
-    "resume: history goes on behind the checkpoint": (FOLDER, "History(rows[:round])", "History(rows)"),
+    "resume: history goes on behind the checkpoint": (FOLDER, "history_of(rows[:round])", "history_of(rows)"),
     "resume: lines behind the checkpoint stay": (FOLDER, "rows[: simulation.round])", "rows)"),
     "metrics: numbers cut short": (
         "runs/metrics.py",

@@ -13,13 +13,20 @@ from typing import Any
 
 import click
 
-from fedlada.methods.factory import check_method_name, hyper_parameters, is_own, method_factory, refuse_untrusted
+from fedlada.methods.factory import (
+    check_hyper,
+    check_method_name,
+    hyper_parameters,
+    is_own,
+    method_factory,
+    refuse_untrusted,
+)
 from fedlada.methods.recipes import HYPER_PARAMETERS, RECIPES
 from fedlada.methods.validation import nearest
 from fedlada.models.factory import model_factory, trusted_factory
 from fedlada.training.suggested import ADAPTIVE, SGD_BASED, runs_amsgrad
 from fedlada.training.target import Target
-from fedlada.workbench.experiment import Experiment, check_hyper
+from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import SETTINGS
 
 Command = Callable[..., Any]

@@ -1,0 +1,23 @@
+"""Differential privacy over real nodes."""
+
+from __future__ import annotations
+
+from fedlada.messages.exchange import Exchange
+from fedlada.messages.spec import Messages
+from fedlada.methods.combine import Private
+from fedlada.methods.method import FederatedMethod
+
+
+def check_private(
+    private: Private, method: FederatedMethod, messages: Messages | str, seed: int, eval_clients_every: int | None
+) -> None:
+    """Refuse what would tell of clients more than the noisy sum does, or less noise than is claimed."""
+    if private.noise_cohort is not None:
+        raise ValueError("noise_cohort is a device of simulations: a real federation needs all of its noise")
+    if eval_clients_every is not None:
+        raise ValueError("eval_clients_every measures on the nodes' data, which Private must hide: leave it out")
+    if method.keeps_memory or Exchange(messages, method, seed).remembered:
+        raise ValueError(
+            "the server follows each node's memory by who took part, which Private withholds: take a method and "
+            "messages without client memory"
+        )

@@ -1,0 +1,145 @@
+"""The evaluations of a run: on test and validation data, on what clients hold, and for each client."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlada.data.samples import Samples
+from fedlada.engines.clients import ClientTest, Measured, columns
+from fedlada.engines.engine import Engine
+from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics
+from fedlada.federation.plan import Plan, Rounds
+from fedlada.federation.randomness import bits, permutation
+from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.state import Kept, Server
+from fedlada.training.clients import EachClient
+from fedlada.training.history import ClientValues, Row
+
+TRIED = 16
+"""Samples on which metrics are tried before the first round."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """One evaluation: of these samples, after so many rounds."""
+
+    name: str
+    samples: Samples
+    every: int
+    metrics: Mapping[str, Metric]
+    with_others: bool = True
+    """Whether the other models that a server keeps are evaluated too."""
+
+
+class Measures:
+    """Adds to a row what is to be measured in its round. What cannot be measured is said before the first round."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Rounds,
+        data: Mapping[str, Samples | None],
+        metrics: Mapping[str, Metric],
+        train: Samples | None,
+        options: EvaluationOptions,
+        client_test: ClientTest | None,
+        start: Server,
+    ) -> None:
+        self.engine, self.options, self.start = engine, options, start
+        metrics = check_metrics(metrics)
+        given = {name: samples for name, samples in data.items() if samples is not None}
+        self.due = [Due(name, samples, options.eval_every, metrics) for name, samples in given.items()]
+        if train is not None and options.eval_train_every is not None and isinstance(plan, Plan):
+            # Repeated as often as clients hold them; a partition may leave some out.
+            held = train.chosen(np.concatenate(plan.clients))
+            self.due.append(Due("full_train", held, options.eval_train_every, {}, with_others=False))
+        self.each_client: EachClient | None = None
+        if client_test is not None:
+            assert isinstance(plan, Plan)
+            self.each_client = EachClient(engine, plan, client_test, options)
+            given["client test"] = client_test.samples
+        elif options.personal_steps is not None:
+            raise ValueError("personal_steps needs client_test, what each client is tested on: client_test=0.2, say")
+        self.by_client: ClientValues = {}
+        """Values of each client in the last round in which clients were tested."""
+        for what, samples in given.items():
+            engine.check_test(samples, what)
+        if metrics:
+            self.names()
+
+    def names(self) -> list[str]:
+        """The names of what is evaluated, by trying it on a few samples: what fails is said before the first round."""
+        names = ["train_loss"]
+        others = self.engine.method.server.other_models(self.start.params, self.start.optimizer)
+        for one in self.due:
+            endings = ["", *(f"_of_{other}" for other in others if one.with_others)]
+            names += [
+                f"{one.name}_{name}{ending}" for ending in endings for name in self._tried(one.samples, one.metrics)
+            ]
+        return names
+
+    def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
+        """What is measured on such samples."""
+        few = samples.chosen(permutation(bits(0, "metrics"), len(samples))[:TRIED])
+        given = {**metrics, "": lambda *_: 0.0}  # at least one: a graph is not captured for this
+        with randomness_restored():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    measured = self.engine.evaluate(self.start.params, few, given, self.options)
+            except ValueError:  # a metric may need more samples, such as all classes
+                measured = self.engine.evaluate(self.start.params, samples, given, self.options)
+        return [name for name in measured if name]
+
+    def check(self, metric: str) -> None:
+        """Refuse the name of a metric that no round will have."""
+        known = self.names()
+        if metric not in known:
+            data = "" if any(one.with_others for one in self.due) else "; give test="
+            raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
+
+    def add(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
+        """Add to a row what is due in this round, unless it is there; `kept` is the method's part of the memories."""
+        for one in self.due:
+            if f"{one.name}_loss" in row or not (is_last or row["round"] % one.every == 0):
+                continue
+            others = self.engine.method.server.other_models(server.params, server.optimizer) if one.with_others else {}
+            for ending, params in {"": server.params, **others}.items():
+                measured = self.engine.evaluate(params, one.samples, one.metrics, self.options)
+                of = f"_of_{ending}" if ending else ""
+                row.update({f"{one.name}_{key}{of}": finite(value) for key, value in measured.items()})
+        if self.each_client is not None:
+            self._add_clients(self.each_client, row, server, kept, is_last=is_last)
+
+    def _add_clients(
+        self, each: EachClient, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool
+    ) -> None:
+        """Add what clients measure on their own test samples, and remember it client by client."""
+        options, round = self.options, row["round"]
+        values: ClientValues = self.by_client if self.by_client.get("round") == round else {"round": round}
+
+        def add(prefix: str, measured: Measured) -> None:
+            row.update({name: finite(value) for name, value in columns(prefix, measured).items()})
+            for what in ("accuracy", "loss"):
+                own = [measured.get(client, {}).get(what) for client in range(each.test.num_clients)]
+                if any(value is not None for value in own):
+                    values[f"{prefix}_{what}"] = [None if one is None else finite(one) for one in own]
+
+        if (is_last or round % options.eval_every == 0) and "client_loss" not in values:
+            add("client", each.measured(server, kept))
+        every = options.personal_every or options.eval_every
+        if options.personal_steps and (is_last or round % every == 0) and "personal_loss" not in values:
+            at_once = max(1, len(row["clients"]) + len(row["refused"]))
+            add("personal", each.fine_tuned(server, kept, round=round, lr=row["lr"], at_once=at_once))
+        if len(values) > 1:
+            self.by_client = values
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where it is not a number: rows are plain data that JSON can hold."""
+    return value if math.isfinite(value) else None

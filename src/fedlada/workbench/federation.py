@@ -1,0 +1,63 @@
+"""The federation that an experiment describes: who holds which samples, who takes part, and at which rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedlada.data.sources import Source
+from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize
+from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
+from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
+
+if TYPE_CHECKING:
+    from fedlada.workbench.experiment import Experiment
+
+
+def partition_of(full: Experiment, source: Source | None) -> Partition:
+    """The rule that divides the samples of that data."""
+    if full.partition == "natural":
+        if source is None or source.client is None:
+            ways = ", or save their clients as an array `client` beside x and y" if full.dataset == "npz" else ""
+            raise ValueError(
+                f"{full.dataset} does not say which client a sample belongs to: choose a --partition{ways}"
+            )
+        return ByKey(keys=source.client.tolist(), names=source.names_of_clients())
+    sizes: Any = {"num_clients": full.num_clients, "size_spread": full.size_spread}
+    if full.partition == "iid":
+        return IID(**sizes)
+    if full.partition == "pathological":
+        return Pathological(num_clients=sizes["num_clients"], classes_per_client=full.classes_per_client)
+    assert full.concentration is not None
+    if full.partition == "pachinko":
+        groups = (0,) if source is None else source.class_groups  # before the data are read any will do
+        if groups is None:
+            raise ValueError(f"the classes of {full.dataset} have no groups: choose another --partition")
+        return Pachinko(
+            num_clients=sizes["num_clients"],
+            groups=groups,
+            concentration=full.concentration,
+            fine_concentration=full.fine_concentration,
+        )
+    return Dirichlet(concentration=full.concentration, refill=full.refill, **sizes)
+
+
+def cohorts_of(full: Experiment, source: Source) -> Cohorts:
+    """The way cohorts are drawn."""
+    assert full.cohort_size is not None
+    partition = partition_of(full, source)
+    num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
+    assert num_clients is not None
+    FixedSize(full.cohort_size).check(num_clients)
+    return FixedSize(full.cohort_size) if full.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
+
+
+def schedule_of(full: Experiment) -> Schedule:
+    """The clients' learning rate in each round."""
+    if full.lr is None:
+        raise ValueError(f"lr must be given with {full.method}, a method of one's own: a rate comes with a name alone")
+    assert full.lr_decay is not None
+    plain = as_schedule(full.lr, full.lr_decay)
+    rising = WarmUp(plain, full.warmup) if full.warmup != 0 else plain
+    if full.debias and "alpha" not in full.hyper:
+        raise ValueError(f"debias is for methods with an alpha, which {full.method} has not")
+    return Debiased(rising, full.hyper["alpha"]) if full.debias else rising
