@@ -37,8 +37,8 @@ ADVICE: dict[str, str] = {
     "cifar10": "three seeds, after an unequal search: fedlada (eighth root, not the paper's) is first to 80 %, "
     "scaffold to 84 %; fedadam has the fewest bytes to 70 %",
     "cifar100": "three seeds, after an unequal search: fedlada and fedcm are level to 45 %, fedlada is ahead "
-    "at round 600; after an equal search, with other values and five seeds, fedcm is first and fedlada 3.3 points "
-    "behind there",
+    "at round 600; after an equal search, with other values and five seeds, fedcm is level with scaffold "
+    "there and fedlada 3.3 points behind",
     "tinyimagenet": "one seed, after an unequal search: fedlada is first to 35 %, scaffold ends as high; "
     "fedadam has the fewest bytes to 28 %, fedcm to 35 %",
 }
