@@ -17,8 +17,11 @@ from functools import partial
 from pathlib import Path
 
 import finals
+import readings
 import result_tables
 import scoreboard
+import search
+from many_runs import write_between
 from result_pictures import digest_in, draw, every
 
 from fedlada.workbench.report.table import Table
@@ -26,6 +29,8 @@ from fedlada.workbench.report.table import Table
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (DOCS / "results.md", *sorted((DOCS / "results").glob("*.md")))
 PICTURES = DOCS / "images" / "results"
+OTHERS = (search, finals, readings)
+"""Scripts that also make runs, each with a page of its own."""
 REGION = re.compile(r"(<!-- made: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], Table]] = {
@@ -33,8 +38,11 @@ TABLES: dict[str, Callable[[], Table]] = {
     "cifar10-paper": partial(scoreboard.told_of, "cifar10"),
     "cifar100-paper": partial(scoreboard.told_of, "cifar100"),
     "tinyimagenet-paper": partial(scoreboard.told_of, "tinyimagenet"),
+    "cifar10-values": partial(result_tables.earlier_values, "cifar10"),
     "cifar10-earlier": partial(result_tables.earlier_table, "cifar10", (300, 600)),
+    "cifar100-values": partial(result_tables.earlier_values, "cifar100"),
     "cifar100-earlier": partial(result_tables.earlier_table, "cifar100", (300, 600)),
+    "tinyimagenet-values": partial(result_tables.earlier_values, "tinyimagenet"),
     "tinyimagenet-earlier": partial(result_tables.earlier_table, "tinyimagenet", (300, 400)),
     "fashion": result_tables.fashion,
     "counts": scoreboard.counts,
@@ -69,10 +77,13 @@ def filled(text: str) -> str:
 def differing_tables() -> list[str]:
     """Pages whose tables are not what the archives give."""
     found = [f"{page.relative_to(DOCS)}: a table differs" for page in PAGES if filled(text := _read(page)) != text]
-    if finals.tables(finals.ARCHIVE) not in _read(finals.PAGE):
-        found.append(f"{finals.PAGE.relative_to(DOCS)}: run benchmarks/finals.py table --write")
     unused = TABLES.keys() - {region[1] for region in REGION.findall("".join(map(_read, PAGES)))}
     return found + [f"the table {name} is on no page" for name in sorted(unused)]
+
+
+def differing_others() -> list[str]:
+    """Pages of the other scripts whose tables are not what the archives give."""
+    return [f"{one.PAGE.relative_to(DOCS)} differs" for one in OTHERS if one.tables(one.ARCHIVE) not in _read(one.PAGE)]
 
 
 def differing_pictures() -> list[str]:
@@ -86,6 +97,8 @@ def differing_pictures() -> list[str]:
 
 
 def write() -> None:
+    for one in OTHERS:
+        write_between(one.PAGE, one.MARKS, one.tables(one.ARCHIVE))
     for page in PAGES:
         page.write_text(filled(_read(page)), encoding="utf-8")
     for picture in every():
@@ -104,7 +117,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing")
     if not parser.parse_args().check:
         write()
-    found = differing_tables() + differing_pictures()
+    found = differing_tables() + differing_others() + differing_pictures()
     print("\n".join(found) or "pages and pictures are what the archives give")
     sys.exit(bool(found))
 

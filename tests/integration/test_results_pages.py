@@ -25,6 +25,12 @@ def test_tables_and_pictures_are_what_the_archives_give(module):
     assert pages.differing_pictures() == []
 
 
+def test_the_finals_are_those_of_their_archive(module):
+    """The search and the readings have tests of their own."""
+    finals = module("finals")
+    assert finals.tables(finals.ARCHIVE) in finals.PAGE.read_text(encoding="utf-8")
+
+
 def test_every_table_of_these_pages_stands_in_a_region(module):
     pages = module("results_pages")
     by_other_scripts = {"finals.md", "readings.md", "search.md", "protocol.md"}
