@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import search
+from archived_runs import cell
 from many_runs import folder_name, identity, marks, write_between
 
 from fedlada.paper.published import NAMES
@@ -49,8 +50,7 @@ Find = Callable[[str, int], History]
 
 def winners() -> dict[str, search.Trial]:
     """By method, from the search's archive."""
-    outcome = search.in_archive(search.ARCHIVE)
-    found = {method: search.winner([outcome(trial) for trial in search.trials(method)]) for method in search.SPACES}
+    found = {method: search.winner(search.outcomes(method)) for method in search.SPACES}
     return {method: one.trial for method, one in found.items() if one is not None}
 
 
@@ -134,16 +134,17 @@ def speeds(done: Mapping[str, Sequence[History]]) -> Table:
     """Rounds to each target: the mean of five evaluations, and the first touch beside it."""
     rows = []
     for method, own in done.items():
-        cells = []
+        ends, cells = [len(one) for one in own], []
         for target in TARGETS:
-            mean = several([reached(one, target) for one in own], 0)
-            cells.append(f"{mean} ({several([one.rounds_to(target) for one in own], 0)})")
+            cells += [cell([reached(one, target) for one in own], ends)]
+            cells += [cell([one.rounds_to(target) for one in own], ends)]
         rows.append((NAMES[method], *cells))
-    return Table("Rounds to a test accuracy", ("method", *(f"{100 * one:g} %" for one in TARGETS)), tuple(rows))
+    heads = [head for one in TARGETS for head in (f"{100 * one:g} %", f"{100 * one:g} %, first touch")]
+    return Table("Rounds to a test accuracy", ("method", *heads), tuple(rows))
 
 
 def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada") -> Table:
-    """FedLADA minus each other method, seed by seed, with the 95 % interval of the mean."""
+    """One method minus each other, seed by seed, with the 95 % interval of the mean."""
     rows = []
     for method in (one for one in done if one != beside):
         cells = []
@@ -173,7 +174,7 @@ def tables(archive: Path) -> str:
     done = {method: [one for one in own if len(one) >= ROUNDS] for method, own in runs.items()}
     num = min(map(len, done.values()))
     even = {method: own[:num] for method, own in done.items()}
-    every = [accuracies(even, chosen), speeds(even), differences(even)]
+    every = [accuracies(even, chosen), speeds(even), differences(even), differences(even, "fedcm")]
     return "\n".join(table.to_markdown() for table in every)
 
 

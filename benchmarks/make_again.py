@@ -1,7 +1,7 @@
 """Carries out every `fedlada reproduce` command of a page as one campaign, then makes the tables of each.
 
-    python benchmarks/make_again.py docs/results.md --data-dir data --cache runs/full --jobs 4 [--budget 60]
-    python benchmarks/make_again.py docs/results.md --data-dir data --cache runs/full --only 'T6.*cifar10' --list
+    python benchmarks/make_again.py docs/results/commands.md --data-dir data --cache runs --jobs 4 [--budget 60]
+    python benchmarks/make_again.py docs/results/commands.md --data-dir data --cache runs --only 'T6.*cifar10' --list
 
 One after the other the commands leave most of a GPU idle while the last run of each ends. Here all runs are in one
 queue, the longest first, each once and as far as the most demanding command needs it. Commands whose data are not there

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from archived_runs import cell
 from many_runs import as_printed, folder_name, identity, marks, write_between
 from torch import Tensor
 
@@ -428,11 +429,8 @@ def bounded(value: float, is_bound: bool) -> str:
     return f"{'> ' if is_bound else ''}{value:.2f}"
 
 
-def in_cell(rounds: Sequence[int | None]) -> str:
-    known = [one for one in rounds if one is not None]
-    if len(known) < len(rounds):
-        return f"{len(known)} of {len(rounds)}" if known else "-"
-    return str(known[0]) if len(known) == 1 else f"{statistics.mean(known):.1f} ± {statistics.stdev(known):.1f}"
+def in_cell(rounds: Sequence[int | None], end: int) -> str:
+    return cell(rounds, [end] * len(rounds), 1)
 
 
 def percent(value: float) -> str:
@@ -445,7 +443,11 @@ def ladder(dataset: str, method: str, runs: Stored) -> Table:
     rows = []
     for one in every:
         if one.histories:
-            cells = [in_cell(one.rounds(target, smooth)) for smooth in (1, SMOOTH) for target in TARGETS[dataset]]
+            cells = [
+                in_cell(one.rounds(target, smooth), one.horizon)
+                for smooth in (1, SMOOTH)
+                for target in TARGETS[dataset]
+            ]
             name = one.reading.name.removeprefix("LocalAdam, ")
             rows.append((name, one.reading.about, one.seeds, *cells, one.best, one.distance(1), one.distance(SMOOTH)))
     papers = [f"{every[0].papers.get(target, '-')}".replace("inf", "never") for target in TARGETS[dataset]]
@@ -475,7 +477,7 @@ def every_round(runs: Stored) -> Table:
             history = runs.of(job)
             if history is not None and 1 in history.measured("test_accuracy")[0]:
                 both = [evaluated(history, every, job.horizon) for every in (1, EVALUATED)]
-                pairs = [[in_cell([one.rounds_to(target)]) for one in both] for target in targets]
+                pairs = [[in_cell([one.rounds_to(target)], job.horizon) for one in both] for target in targets]
                 rows.append((TITLES[dataset], job.reading.name, *(" / ".join(pair) for pair in pairs)))
     columns = (
         "data set",
@@ -494,11 +496,14 @@ def further(runs: Stored) -> Table:
             if history is None:
                 continue
             test = evaluated(history, EVALUATED, len(history))
-            cells = [in_cell([Milestone("test_accuracy", target, smooth).round_in(test)]) for smooth in (1, SMOOTH)]
-            fit = in_cell([history.rounds_to(0.98, "full_train_accuracy")])
+            end = len(history)
+            cells = [
+                in_cell([Milestone("test_accuracy", target, smooth).round_in(test)], end) for smooth in (1, SMOOTH)
+            ]
+            fit = in_cell([history.rounds_to(0.98, "full_train_accuracy")], end)
             bests = (test.best(), history.best("full_train_accuracy"))
             best = [f"{100 * (one or 0.0):.1f}" for one in bests]
-            rows.append((TITLES[dataset], name, str(len(history)), *cells, best[0], fit, best[1]))
+            rows.append((TITLES[dataset], name, str(end), *cells, best[0], fit, best[1]))
         papers = [f"{one['fedlada'][dataset]:g}" for one in (SPEED_TEST, SPEED_TRAIN)]
         rows.append((TITLES[dataset], "paper", "", papers[0], "", "", papers[1], ""))
     columns = ("data set", "reading", "rounds run", "51 or 84 %", "51 or 84 % (5)", "best", "98 % of training")

@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -237,6 +238,17 @@ def in_archive(path: Path) -> Callable[[Trial], Outcome]:
         return Outcome(trial, History()) if found is None else Outcome(trial, History(found.rows()), found.diverged)
 
     return outcome
+
+
+@cache
+def outcomes(method: str) -> Sequence[Outcome]:
+    """All trials of a method, from the committed archive."""
+    return tuple(map(_committed(), trials(method)))
+
+
+@cache
+def _committed() -> Callable[[Trial], Outcome]:
+    return in_archive(ARCHIVE)
 
 
 def percent(value: float | None) -> str:

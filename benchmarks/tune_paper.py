@@ -1,15 +1,15 @@
-"""Tunes methods equally on one of the paper's data sets, then reproduces its tables with the best of each.
+"""Tunes methods on one of the paper's data sets before the protocol, then reproduces its tables with the best of each.
 
     python benchmarks/tune_paper.py tune  --dataset cifar100 --data-dir data --out runs/tuned --jobs 4 [--budget 25]
     python benchmarks/tune_paper.py final --dataset cifar100 --data-dir data --out runs/tuned --jobs 4 -- T6 --seeds 0,1
 
 Twelve configurations a method (or `--configurations`), the printed one and the best known before among them (on
-CIFAR-100 of the first map in `docs/results.md`, elsewhere of CIFAR-100), the others drawn from a grid; a tenth of the
-training data held out, seed 0. All go to round 100, the best two fifths to round 300. The score is the mean validation
-accuracy over rounds 50, 100, ..., 300, so that an early rise and a good end both count. FedLADA and FedCM, the two best
-methods on CIFAR-100, have a second go around the best of the first, which takes part again: on CIFAR-100 eight more
-configurations each, chosen by hand, elsewhere six, its neighbours. With `--by-hand` a few of each, as many of every
-method, all go to the end, without a stage before it that would prefer an early rise.
+CIFAR-100 of the first map in `docs/results/commands.md`, elsewhere of CIFAR-100), the others drawn from a grid; a tenth
+of the training data held out, seed 0. All go to round 100, the best two fifths to round 300. The score is the mean
+validation accuracy over rounds 50, 100, ..., 300. FedLADA and FedCM have a second go around the best of the first, that
+takes part again: on CIFAR-100 eight more configurations each, chosen by hand, elsewhere six, its neighbours. So this is
+no equal search; `benchmarks/search.py` is. With `--by-hand` a few of each, as many of every method, all go to the end,
+without a stage before it that would prefer an early rise.
 
 A search that was stopped goes on, from checkpoints that are at most three minutes old. The test set is looked at in
 `final` alone, which takes what `tune` found in the same folder.

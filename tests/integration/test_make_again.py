@@ -59,7 +59,7 @@ def test_a_page_without_such_a_command_is_one_sentence(tmp_path):
     assert "has no such command" in make_again(page, "--cache", tmp_path, "--only", "T3", code=2).stderr
 
 
-PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if "\nfedlada reproduce " in page.read_text()]
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "\nfedlada reproduce " in page.read_text()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -48,7 +48,10 @@ def amsgrad_method(
     clip_norm: float | None,
     **others: Any,
 ) -> FederatedMethod:
-    """AMSGrad with the other options; decoupled decay stands last, so that neither it nor the amendment scales it."""
+    """AMSGrad with the other options; decoupled decay stands last, so that the second moment does not scale it.
+
+    The global direction carries past decay on, so that in steady state decay acts 1/alpha times as strongly.
+    """
     optimizer = AMSGrad(**others)
     l2, behind = (0.0, weight_decay) if decoupled else (weight_decay, 0.0)
     local = (*look, *clip_and_decay(clip_norm, l2), optimizer, *amendment, *clip_and_decay(None, behind))

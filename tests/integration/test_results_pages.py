@@ -1,0 +1,93 @@
+"""The pages on results have the tables and pictures of the archives, and nothing typed by hand."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from fedlada.training.history import History
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def module(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def test_tables_and_pictures_are_what_the_archives_give(module):
+    pages = module("results_pages")
+    assert pages.differing_tables() == []
+    assert pages.differing_pictures() == []
+
+
+def test_the_finals_are_those_of_their_archive(module):
+    """The search and the readings have tests of their own."""
+    finals = module("finals")
+    assert finals.tables(finals.ARCHIVE) in finals.PAGE.read_text(encoding="utf-8")
+
+
+def test_every_table_of_these_pages_stands_in_a_region(module):
+    pages = module("results_pages")
+    by_other_scripts = {"finals.md", "readings.md", "search.md", "protocol.md"}
+    for page in pages.PAGES:
+        if page.name not in by_other_scripts:
+            outside = pages.REGION.sub("", page.read_text(encoding="utf-8"))
+            assert not re.search(r"\| [+->]?\s?\d[\d.]*( ± [\d.]+)? \|", outside), page.name
+
+
+def test_a_number_changed_by_hand_is_put_right(module):
+    pages = module("results_pages")
+    text = "Before.\n\n<!-- made: counts -->\n\n{}\n<!-- end -->\nAfter.\n"
+    right = text.format(pages.TABLES["counts"]().to_markdown())
+    assert pages.filled(right) == right
+    assert pages.filled(text.format("| T1 | 43 |\n")) == right
+
+
+def test_a_picture_knows_the_data_it_was_drawn_from(module, tmp_path):
+    pytest.importorskip("matplotlib")
+    pictures = module("result_pictures")
+    chart, series = pictures.Chart, pictures.Series
+    one, other = (
+        pictures.Picture("a", "about", (chart("", "x", "y", (series("FedLADA", (0.0, 1.0), (0.0, end)),)),))
+        for end in (1.0, 1.1)
+    )
+    pictures.draw(one, tmp_path / "a.svg")
+    assert pictures.digest_in(tmp_path / "a.svg") == one.digest != other.digest
+    assert pictures.COLOURS["FedLADA"] in (tmp_path / "a.svg").read_text()
+    assert pictures.digest_in(tmp_path / "b.svg") == ""
+
+
+def test_a_cell_says_how_many_arrived_and_where_the_others_ended(module):
+    cell = module("archived_runs").cell
+    assert cell([100, 110], [600, 600]) == "105 ± 7"
+    assert cell([100, None, None], [600, 300, 800]) == "> 300 (1 of 3)"
+    assert (cell([None], [450]), cell([155], [450]), cell([], [])) == ("> 450", "155", "-")
+
+
+def run_to(*evaluations):
+    rounds = range(1, 5 * len(evaluations) + 1)
+    return History(
+        [{"round": one, **({"test_accuracy": evaluations[one // 5 - 1]} if one % 5 == 0 else {})} for one in rounds]
+    )
+
+
+@pytest.mark.parametrize(
+    ("paper", "runs", "ratio", "status"),
+    [
+        (10.0, [run_to(0.1, 0.5)] * 3, "1.00", "settled, agrees"),
+        (5.0, [run_to(0.1, 0.5)] * 3, "2.00", "settled, differs"),
+        (5.0, [run_to(0.1, 0.2)] * 3, "> 2.00", "settled, differs"),
+        (10.0, [run_to(0.1, 0.5)], "1.00", "partly (agrees), 1 min"),
+        (99.0, [run_to(0.1, 0.2)] * 3, "-", "partly, 1 min"),
+        (1000.0, [], "-", "not run, 6 min"),
+    ],
+)
+def test_the_status_of_a_cell_follows_from_seeds_and_rounds(module, paper, runs, ratio, status):
+    scoreboard, reached = module("scoreboard"), module("archived_runs").reached
+    made = scoreboard.speed_cell("a", "cifar100", paper, runs, lambda one: reached(one, 40.0))
+    assert (made.ratio, made.status) == (ratio, status)
