@@ -35,7 +35,7 @@ class RunRecord:
     command: str
     """The exact command that makes it."""
     labels_per_client: Sequence[Sequence[int]] | None = None
-    """counts[client][class], where known."""
+    """`counts[client][class]`, where known."""
     folder: str = ""
 
     def __post_init__(self) -> None:
