@@ -115,7 +115,7 @@ def simulate(
         eval_batch_size: samples per batch of an evaluation; fewer need less memory.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
-        callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
+        callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
         progress: show a progress display.
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
         checkpoint_every: rounds between checkpoints.
@@ -125,9 +125,9 @@ def simulate(
         precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
             stays in `dtype`; float64 is always exact.
         ordered: with several processes (torchrun), add the uploads in their order: the bits are those of one process.
-        messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
+        messages: compression of each vector that travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
-        combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
+        combiner: how uploads are aggregated: the mean, or one that is robust to malicious clients: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`).
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from

@@ -55,3 +55,9 @@ def test_sentences_are_short(page: Path):
     if str(page.relative_to(ROOT)) not in LONG_FOR_NOW:
         too_long = [one for one in sentences(page.read_text()) if len(words(one)) > LONGEST_SENTENCE]
         assert not too_long, f"{len(too_long)} sentences over {LONGEST_SENTENCE} words: {too_long}"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    begins = re.compile(r'"""What\b')
+    found = [path for path in (ROOT / "src").rglob("*.py") if begins.search(path.read_text())]
+    assert not found

@@ -39,11 +39,13 @@ DIVISION = (
 
 @click.command()
 @click.option(
-    "--dataset", type=NearestChoice(tuple(DATASETS)), help="The rates and hyper-parameters of a run on this data set."
+    "--dataset",
+    type=NearestChoice(tuple(DATASETS)),
+    help="Show the rates and hyperparameters of a run on this data set.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def methods(dataset: str | None, as_json: bool) -> None:
-    """List the methods: their parts, hyper-parameters and how many vectors travel.
+    """List the methods: their parts, hyperparameters and how many vectors travel.
 
     \b
     Example:
@@ -80,7 +82,13 @@ def methods(dataset: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
-@click.option("--data-dir", type=click.Path(path_type=Path), default=USUAL_PLACE, show_default=True, help="Where to.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=USUAL_PLACE,
+    show_default=True,
+    help="Folder to download into.",
+)
 @click.option("--quiet", is_flag=True, help="No progress.")
 def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     """Download a data set's official archive, check it and unpack it.
