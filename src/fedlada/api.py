@@ -127,7 +127,7 @@ def simulate(
         ordered: with several processes (torchrun), add the uploads in their order: the bits are those of one process.
         messages: compression of each vector that travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
-        combiner: how uploads are aggregated: the mean, or one that is robust to malicious clients: "norm-bound",
+        combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`).
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from

@@ -101,7 +101,7 @@ class Experiment(EvaluationOptions):
         "float32", "compression of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ..."
     )
     combiner: str = option(
-        "mean", "how uploads are aggregated: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
+        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2"
     )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
     checkpoint_every: int = option(10, "rounds between checkpoints")
