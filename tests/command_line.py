@@ -86,7 +86,8 @@ def run_shortened(lines, folder):
         if ">" in words:
             words = words[: words.index(">")]
         rounds = {"run": "6", "compare": "4", "resume": "8", "sweep": "9"}.get(words[0], "")
-        words = [rounds if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
+        fewer = {"--rounds": rounds} | ({"--seeds": "0"} if words[0] == "sweep" else {})
+        words = [fewer.get(before, word) for before, word in zip(["", *words], words, strict=False)]
         added = [*QUICK, "--rounds", rounds]
         quick = [one for pair in zip(added[::2], added[1::2], strict=True) for one in pair if pair[0] not in words]
         if words[0] in ("compare", "sweep"):

@@ -17,7 +17,7 @@ from command_line import run_shortened
 from fedlada.workbench.cli import fedlada as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
-MEASUREMENTS = {ROOT / "docs" / name for name in ("results.md", "theory.md")}
+MEASUREMENTS = {ROOT / "docs" / "results.md"}
 """Pages of dated measurements, as all of docs/results: their commands take hours on a GPU."""
 BLOCK = re.compile(
     r"^(?:<!-- by hand, (?P<date>\d{4}-\d\d-\d\d): .+ -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```", re.S | re.M
@@ -73,19 +73,23 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def shortened(code: str) -> str:
+    """The same code with fewer rounds and smaller studies."""
+    return re.sub(r"\brounds=\d+", "rounds=2", code).replace('"quick", seeds=range(8)', '"smoke", seeds=range(2)')
+
+
 @pytest.mark.slow
 @having("python")
 def test_python_runs_as_pasted(page, folder):
     run_shortened(BEFORE.get(page.name, ()), folder)
     for block in blocks(page, "python"):
         if block.date is None:
-            code = re.sub(r"\brounds=\d+", "rounds=2", block.code)
-            exec(compile(code, str(page), "exec", dont_inherit=True), {"__name__": "__main__"})
+            exec(compile(shortened(block.code), str(page), "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 def test_the_first_snippet_prints_a_table(capsys):
     first, *_ = blocks(ROOT / "README.md", "python")
-    exec(re.sub(r"\brounds=\d+", "rounds=1", first.code).replace("local_epochs=5", "local_epochs=1"), {})
+    exec(shortened(first.code).replace("local_epochs=5", "local_epochs=1"), {})
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.startswith("method")
     assert len(rows) == 4
