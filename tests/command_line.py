@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -13,8 +14,13 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from fedlada.workbench.cli import fedlada as command_line
+
 COMMAND = [sys.executable, "-m", "fedlada"]
 # One thread each: tests run side by side, and threads that fight over a core are many times slower.
+QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
@@ -71,6 +77,29 @@ def _server():
     )
     atexit.register(server.stdin.close)  # it ends when nobody can ask any more
     return server
+
+
+def run_shortened(lines, folder):
+    """Run documented lines in their order, with fewer steps and rounds: what matters is that each is right."""
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        if ">" in words:
+            words = words[: words.index(">")]
+        rounds = {"run": "6", "compare": "4", "resume": "8", "sweep": "9"}.get(words[0], "")
+        fewer = {"--rounds": rounds} | ({"--seeds": "0"} if words[0] == "sweep" else {})
+        words = [fewer.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+        added = [*QUICK, "--rounds", rounds]
+        quick = [one for pair in zip(added[::2], added[1::2], strict=True) for one in pair if pair[0] not in words]
+        if words[0] in ("compare", "sweep"):
+            quick += ["--jobs", "1"]
+        in_this_process(*words, *(quick if words[0] in ("run", "compare", "sweep") else []), cwd=folder)
+
+
+def in_this_process(*words, cwd):
+    """A command without a new interpreter: what one checks of an example is that it is right."""
+    assert Path.cwd() == cwd
+    done = CliRunner().invoke(command_line, list(map(str, words)))
+    assert done.exit_code == 0, done.output
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def simulate(
             client for itself and never travel. Needs `client_test` in place of `test`.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
-        callbacks: functions `(simulation, row)` or `fedlada.Observer`s, told after each round.
+        callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
         progress: show a progress display.
         name: how the run is called in reports and pictures, instead of by its method.
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
@@ -164,7 +164,7 @@ def simulate(
         precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
             stays in `dtype`; float64 is always exact.
         ordered: with several processes (torchrun), add the uploads in their order: the bits are those of one process.
-        messages: in which code each vector travels: "float32", "bfloat16", "int8", "lean" or rules such as
+        messages: compression of each vector that travels: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`); or

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 import fedlada
@@ -61,3 +62,23 @@ def test_public_names_exist_and_are_documented():
 
 def test_version_stands_in_the_citation():
     assert f"version: {fedlada.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_api_page_has_every_public_name():
+    shown = re.findall(r"^::: fedlada\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted({*fedlada.__all__, "flower", "messages"})
+
+
+def heading_names(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_links_of_the_pages_outside_docs_lead_somewhere(name):
+    """`make docs` checks those in docs."""
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", (ROOT / name).read_text()):
+        path, _, heading = link.partition("#")
+        assert (ROOT / (path or name)).exists(), link
+        assert not heading or heading in heading_names(ROOT / (path or name)), link

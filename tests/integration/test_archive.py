@@ -336,7 +336,7 @@ def test_a_device_is_told_by_the_name_or_not_at_all(tmp_path):
     kind = ArchivedRun.of_folder(outcome.folder, {}).config["device"]
     assert store.path(request(2, device=kind)) == outcome.folder
     other = shutil.copytree(outcome.folder, store.folder / ("0" * 20))
-    with pytest.raises(ValueError, match="was run with --device auto, and which device that was can be told only"):
+    with pytest.raises(ValueError, match="was run with --device auto, and which device that was is known only"):
         ArchivedRun.of_folder(other, {})
 
 

@@ -19,7 +19,17 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 import fedlada as library
-from command_line import COMMAND, ENVIRONMENT, fedlada, num_rows, rows, running, wait_until
+from command_line import (
+    COMMAND,
+    ENVIRONMENT,
+    QUICK,
+    fedlada,
+    num_rows,
+    rows,
+    run_shortened,
+    running,
+    wait_until,
+)
 from fedlada.methods.recipes import RECIPES
 from fedlada.models import mlp
 from fedlada.models.factory import model_factory
@@ -28,8 +38,6 @@ from fedlada.workbench.cli import main
 from fedlada.workbench.cli.flags import build_experiment
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.presets import preset
-
-QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -285,25 +293,6 @@ def test_wrong_usage_in_a_process():
     assert fedlada("run", "--alpha", "2", code=2).stderr == "fedlada: alpha must be in (0, 1], got 2.0\n"
 
 
-def run_shortened(lines, folder, start=fedlada):
-    """Run documented lines in their order, with fewer steps and rounds: what matters is that each is right."""
-    for line in lines:
-        words = line.split("#")[0].split(" > ")[0].split()[1:]
-        rounds = {"run": "6", "compare": "4", "resume": "8", "sweep": "9"}.get(words[0], "")
-        words = [rounds if before == "--rounds" else word for before, word in zip(["", *words], words, strict=False)]
-        quick = [one for pair in zip(QUICK[::2], QUICK[1::2], strict=True) for one in pair if pair[0] not in words]
-        if words[0] == "sweep":
-            quick += ["--jobs", "1"]
-        start(*words, *(quick if words[0] in ("run", "compare", "sweep") else []), cwd=folder)
-
-
-def in_this_process(*words, cwd):
-    """A command without a new interpreter: what one checks of an example is that it is right."""
-    assert Path.cwd() == cwd
-    done = CliRunner().invoke(command_line, list(map(str, words)))
-    assert done.exit_code == 0, done.output
-
-
 def test_help_teaches_with_an_example_that_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = []
@@ -322,26 +311,7 @@ def test_help_teaches_with_an_example_that_runs(tmp_path, monkeypatch):
         text = CliRunner().invoke(command_line, [*command.split(), "--help"]).output
         lines += re.findall(r"^ +(fedlada .*)$", text, flags=re.MULTILINE)
     assert len(lines) >= 9
-    run_shortened(lines, tmp_path, start=in_this_process)
-
-
-def test_the_readmes_commands_run(tmp_path):
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
-    lines = re.findall(r"^(fedlada [a-z].*)$", blocks, flags=re.MULTILINE)
-    assert len(lines) == 7
     run_shortened(lines, tmp_path)
-
-
-def test_the_readmes_python_runs(tmp_path, monkeypatch):
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    (x, y), (x_test, y_test) = library.data.load_digits()
-    monkeypatch.chdir(tmp_path)
-    names = {"model": mlp(10), "x": x, "y": y, "x_test": x_test, "y_test": y_test}
-    exec(code.replace("rounds=100", "rounds=2"), names)
-    assert len(names["result"].history) == 2
-    assert len(rows(tmp_path / "runs" / "python")) == 2
 
 
 def test_a_run_goes_on_where_its_data_lie_now_and_not_backwards(tmp_path):

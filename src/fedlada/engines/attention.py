@@ -20,7 +20,7 @@ def attention(
     enable_gqa: bool = False,
     drop: Drop | None = None,
 ) -> Tensor:
-    """What `F.scaled_dot_product_attention` computes; `drop` is applied to the weights."""
+    """Compute what `F.scaled_dot_product_attention` computes; `drop` is applied to the weights."""
     if enable_gqa:
         key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], dim=-3) for one in (key, value))
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)

@@ -71,7 +71,7 @@ class CounterDropout(TorchFunctionMode):
         return replaced(self, func, *args, **kwargs)
 
     def keep(self, shape: Sequence[int], device: torch.device, p: float) -> Tensor:
-        """What stays of a tensor of that shape: each place with probability 1 - p."""
+        """The mask of what stays of a tensor of that shape: each place with probability 1 - p."""
         low, high = self._call_key()
         own = tuple(shape)
         if self.keys.ndim:
@@ -191,7 +191,7 @@ REPLACED: dict[Any, Callable[..., Any]] = {
 
 
 def elements_if_dropped(flat: FlatModel, samples: Samples) -> Elements | None:
-    """What masks are made from, if a forward pass in training drops anything; seen on one small batch."""
+    """The source of masks, if a forward pass in training drops anything; seen on one small batch."""
     device = flat.vector.device
     x, _ = samples.batch(np.arange(min(2, len(samples))))
     elements = Elements(most=200)  # sequences may have any length

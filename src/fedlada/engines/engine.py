@@ -1,4 +1,4 @@
-"""What every engine does: run the local work of a cohort and average it."""
+"""The task of every engine: run the local work of a cohort and average it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Engine(ABC):
     device: torch.device
     flat: FlatModel
     kind: str
-    """What runs the clients, in one word: "sequential" or "stacked"."""
+    """The engine's name: "sequential" or "stacked"."""
     why: str
     """The same with the reason, in a few words."""
 
@@ -43,7 +43,7 @@ class Engine(ABC):
         return "" if loss is None else str(getattr(loss, "__qualname__", type(loss).__qualname__))
 
     while_waiting: Callable[[], None] | None = None
-    """What an engine may do on the host while its device works."""
+    """Work that an engine may do on the host while its device works."""
 
     def prepare(self, plan: RoundPlan) -> None:  # noqa: B027
         """Hear of a coming round: what can be laid out for it now is not waited for then."""
@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @abstractmethod
     def data_digest(self) -> str:
-        """What tells this training data from another, cheap to compute."""
+        """A fingerprint that tells this training data from another, cheap to compute."""
 
     @abstractmethod
     def check_test(self, samples: Samples, what: str = "test") -> None:

@@ -94,7 +94,7 @@ def _kernel(device: torch.device) -> Callable[[Tensor, Tensor, Tensor, int], Ten
 
 
 def kept_places(elements: Tensor, low: Tensor, high: Tensor, p: float) -> Tensor:
-    """What stays: each place with probability 1 - p; of keys `[C]` the masks are `[C, ...]`."""
+    """The mask of what stays: each place with probability 1 - p; of keys `[C]` the masks are `[C, ...]`."""
     limit = round(p * 2**32) - 2**31
     if limit >= 2**31:
         return torch.zeros((*low.shape, *elements.shape), dtype=torch.bool, device=elements.device)

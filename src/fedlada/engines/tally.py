@@ -1,4 +1,4 @@
-"""What clients give back, and what a cohort's answers add up to, one after another in the order of their numbers."""
+"""Answers of clients, and their sum over a cohort, one after another in the order of their numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Combine = Callable[[Iterable[Upload], Sequence[float]], Upload]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one client gave back."""
+    """The answer of one client."""
 
     work: Assignment
     upload: Upload
@@ -44,7 +44,7 @@ def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float) -
 
 @dataclass(frozen=True)
 class CohortResult:
-    """What a cohort gave back in a round. The simulation commits `kept` together with the aggregate, never before."""
+    """The answers of a cohort in a round. The simulation commits `kept` together with the aggregate, never before."""
 
     mean: Upload | None
     """The mean of the accepted uploads; None when there was none."""
@@ -63,7 +63,7 @@ class CohortResult:
     """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas;
     NaN where nobody knows it."""
     ledger: Ledger
-    """What travelled: down for each client that was asked, up for each whose upload could be sent."""
+    """The bytes that travelled: down for each client that was asked, up for each whose upload could be sent."""
     received: Tensor
     """x^t as the clients had it."""
     trained: Tensor | None = None

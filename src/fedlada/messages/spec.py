@@ -115,7 +115,7 @@ class Messages:
 
 
 def vector_sizes(method: FederatedMethod) -> dict[str, int]:
-    """The vectors that a method sends, with sizes as in its rehearsal: `down/params`, ..., `up/delta`, ..."""
+    """The vectors that a method sends, with sizes as in its dry run: `down/params`, ..., `up/delta`, ..."""
     return {
         path: vector.numel()
         for state in (method.rehearsal.broadcast, method.rehearsal.upload)

@@ -23,7 +23,7 @@ GradientAt = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends to every client of a cohort: x^t and what the transforms share."""
+    """The message of the server to every client of a cohort: x^t and what the transforms share."""
 
     params: Tensor
     shared: PerTransform
@@ -39,7 +39,7 @@ class Server:
 
     @property
     def broadcast(self) -> Broadcast:
-        """What this server sends at the start of a round."""
+        """The message of this server at the start of a round."""
         return Broadcast(self.params, self.shared)
 
 
@@ -64,7 +64,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Upload:
-    """What a client sends back: `delta` = x_{i,0} - x_{i,K}, and one dict of extra vectors per transform."""
+    """The message of a client to the server: `delta` = x_{i,0} - x_{i,K}, and a dict of extra vectors per transform."""
 
     delta: Tensor
     extra: PerTransform
@@ -72,7 +72,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Step:
-    """What a transform sees of the client at one local step."""
+    """A transform's view of the client at one local step."""
 
     params: Tensor
     anchor: Tensor
@@ -135,7 +135,7 @@ def map_object(function: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def held_by(value: object) -> dict[str, Any]:
-    """What an object holds: a dataclass's fields, with slots too, and what else was set on it."""
+    """The values that an object holds: a dataclass's fields, with slots too, and what else was set on it."""
     own = [one.name for one in fields(value)] if is_dataclass(value) else []
     return {name: getattr(value, name) for name in own if hasattr(value, name)} | getattr(value, "__dict__", {})
 

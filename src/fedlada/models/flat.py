@@ -24,7 +24,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def untrained_digest(model: nn.Module) -> str:
-    """What a model holds beside its trainable parameters, frozen ones and buffers, as one word."""
+    """A digest of frozen parameters and buffers, which do not travel."""
     frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
     digest = hashlib.sha256()
     for name, tensor in (*frozen, *model.named_buffers()):

@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What every place makes of all the others."""
+        """Self-attention of every place to all the others."""
         heads = self.qkv(self.norm1(x)).unflatten(-1, (3, self.num_heads, -1)).transpose(-4, -2)
         query, key, value = heads.unbind(-3)
         # Written out, so that it can be stacked over clients: torch.func has no rule for the fused kernel.

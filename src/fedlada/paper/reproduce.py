@@ -31,7 +31,7 @@ from fedlada.workbench.report.command import command_line
 from fedlada.workbench.words import as_file_name
 
 HOME = Path("runs") / "reproduce"
-"""Where everything goes if nothing is said: all targets share the runs there."""
+"""Where everything goes by default: all targets share the runs there."""
 
 
 class TargetNames(click.ParamType[list[str]]):
@@ -63,22 +63,24 @@ class TargetNames(click.ParamType[list[str]]):
     type=NearestChoice(PRESETS),
     default="paper",
     show_default=True,
-    help="The printed values, those with another reading of weight decay, or ours.",
+    help="Hyperparameters: the paper's, the paper's with L2 weight decay, or our tuned ones.",
 )
 @click.option("--seeds", type=Words(int), help="Seeds, separated by commas; each target has its own number of them.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--data-dir", help="The folder in which the data sets lie; data if not given.")
 @click.option(
-    "--datasets", type=Words(choices=DATASETS), help="Of the paper's data sets only these; the first stands for others."
+    "--datasets",
+    type=Words(choices=DATASETS),
+    help="Only these of the paper's data sets; the first replaces those left out.",
 )
-@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Of the compared methods only these.")
+@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Only these of the compared methods.")
 @click.option(
     "--messages",
     default="float32",
     show_default=True,
-    help="Codes of all vectors that travel: lean, lean:delta=int8, ...",
+    help="Compression of all vectors that travel: lean, lean:delta=int8, ...",
 )
-@click.option("--rounds", type=click.IntRange(min=1), help="No run goes further than this.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Stop every run at this round.")
 @click.option(
     "--smooth", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations in a moving average."
 )

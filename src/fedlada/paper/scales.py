@@ -1,4 +1,4 @@
-"""How large a reproduction is: the paper's own setting, the same story in minutes, or a trial in seconds."""
+"""How large a reproduction is: the paper's own setting, the same story in minutes, or a smoke test in seconds."""
 
 from __future__ import annotations
 

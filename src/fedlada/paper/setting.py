@@ -26,7 +26,7 @@ class Setting:
     device: str = "auto"
     data_dir: str | None = None
     max_rounds: int | None = None
-    """No run goes further than this."""
+    """Stop every run at this round."""
     smooth: int = 1
     """Evaluations in a moving average."""
     chosen_datasets: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Setting:
     messages: str = "float32"
     """The codes in which the vectors of every run travel."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
-    """Who is told about what is computed on the spot."""
+    """Called with what is computed on the spot."""
     folder: Path | None = field(default=None, compare=False)
     """Where that is kept, so that it is computed once."""
 

@@ -47,7 +47,7 @@ class Target:
     """The runs that it needs; none where all is computed on the spot."""
     show: Callable[[Setting, Results], Shown]
     smoke_seeds: int = 1
-    """How many seeds a scale takes unless told."""
+    """How many seeds a scale takes by default."""
     quick_seeds: int = 3
     full_seeds: int = 1
     is_of_the_paper: bool = True

@@ -1,4 +1,4 @@
-"""A method's parts in words, by which two runs are told apart."""
+"""A method's parts as text, which distinguishes two runs."""
 
 from __future__ import annotations
 

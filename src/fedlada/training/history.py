@@ -110,7 +110,7 @@ class Result:
     stopped: str
     """Why the simulation ended."""
     engine: str = ""
-    """What ran the clients: "sequential" or "stacked"."""
+    """The engine that ran the clients: "sequential" or "stacked"."""
     engine_reason: str = ""
     """How, and where it is not what was asked for, why."""
     loss: str = ""

@@ -61,13 +61,15 @@ class Experiment(EvaluationOptions, NoiseOptions):
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyper-parameters; those left out are the preset's or the recipe's."""
     dataset: str = option("digits", "the data set", tuple(DATASETS))
-    data_dir: str | None = option(None, "where the data lie, for npz the file; published ones are looked for in data")
-    augment: str | None = option(
-        None, "random flips and crops: for half of the images as the authors do, or always", tuple(AUGMENTATIONS)
+    data_dir: str | None = option(
+        None, "folder of the data, for npz the file; published data sets are looked for in data"
     )
-    image_size: int | None = option(None, "folder: scale and cut the images to so many pixels")
+    augment: str | None = option(
+        None, "random flips and crops: authors for half of the images, crop for all", tuple(AUGMENTATIONS)
+    )
+    image_size: int | None = option(None, "folder: scale and crop the images to this many pixels")
     crop_size: int | None = option(
-        None, "cut images to so many pixels: as --augment says in training, from the middle otherwise"
+        None, "crop images to this many pixels: as --augment says in training, from the middle otherwise"
     )
     validation: float = option(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
     model: str | None = option(None, "a model's name, or package.module:factory for your own")
@@ -76,7 +78,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
     )
     num_clients: int | None = option(None, "m: clients in all")
     cohort_size: int | None = option(None, "S: clients per round")
-    cohorts: str = option("fixed", "exactly S clients, or a coin for each (S on average)", ("fixed", "bernoulli"))
+    cohorts: str = option("fixed", "exactly S clients, or each independently (S on average)", ("fixed", "bernoulli"))
     partition: str | None = option(
         None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "pachinko", "natural")
     )
@@ -93,7 +95,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
     warmup: int = option(0, "rounds in which the learning rate rises in equal steps to its full size")
     debias: bool = option(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
     weights: str = option("uniform", "how clients count in the mean", ("uniform", "examples"))
-    dropout: float = option(0.0, "probability that a client's answer is lost")
+    dropout: float = option(0.0, "probability that a client drops out and its answer is lost")
     stragglers: float = option(0.0, "probability that a client does only part of its work")
     rounds: int = option(100, "T: rounds to run")
     target: float | str | None = option(
@@ -102,13 +104,15 @@ class Experiment(EvaluationOptions, NoiseOptions):
     stop_at_target: bool = option(False, "end the run when the target is reached")
     seed: int = option(0, "fixes everything that is random")
     device: str = option("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
-    threads: int = option(1, "CPU threads of the run; their number decides the last bits, so the machine never does")
-    engine: str = option("auto", "what runs the clients; auto: stacked on a GPU, sequential on a CPU", ENGINES)
+    threads: int = option(1, "CPU threads; their number decides the last bits, so it is never taken from the machine")
+    engine: str = option("auto", "the engine; auto: stacked (vectorised) on a GPU, sequential on a CPU", ENGINES)
     precision: str = option("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
     ordered: bool = option(
         False, "several processes: add uploads in the clients' order, equal to one process to the bit"
     )
-    messages: str = option("float32", "codes of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ...")
+    messages: str = option(
+        "float32", "compression of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ..."
+    )
     combiner: str = option(
         "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
     )
@@ -120,7 +124,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         None, "metric of the best model that is kept, such as test_loss; by default accuracy where there is one"
     )
     checkpoint_every: int = option(10, "rounds between checkpoints")
-    checkpoint_minutes: float | None = option(None, "also save when so many minutes have passed")
+    checkpoint_minutes: float | None = option(None, "also save after this many minutes")
     keep: int = option(2, "how many checkpoints to keep")
     tensorboard: bool = option(False, "write TensorBoard events into the run's folder")
 

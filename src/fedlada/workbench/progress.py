@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LEAST_KNOWN = 0.01
-"""The share of the work from which a time can be told."""
+"""The share of the work from which the remaining time can be estimated."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What the stacked engine is made of: a parameter layout, layers that hold many clients, and their kernels."""
+"""The parts of the stacked engine: a parameter layout, layers that hold many clients, and their kernels."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class ConvShape:
-    """What a convolution does besides its weights."""
+    """The settings of a convolution, besides its weights."""
 
     stride: tuple[int, int]
     padding: tuple[int, int]
@@ -27,7 +27,7 @@ class ConvShape:
 
 @dataclass(frozen=True)
 class NormShape:
-    """What a GroupNorm does besides its parameters."""
+    """The settings of a GroupNorm, besides its parameters."""
 
     groups: int
     eps: float

@@ -26,7 +26,7 @@ SHARE_FOR_MEMORIES = 0.25
 
 
 def free_bytes(device: torch.device) -> int:
-    """What can be had on a device now, cached blocks of our own included."""
+    """Bytes free on a device now, cached blocks of our own included."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -50,7 +50,7 @@ def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype
 
 
 def activation_bytes(flat: FlatModel, samples: Samples, batch_size: int) -> int:
-    """What a client's batch leaves between forward and backward pass, from the sizes of all layers' outputs."""
+    """Bytes that a client's batch holds between forward and backward pass, from the sizes of all layers' outputs."""
     total = 0
 
     def count(_module: nn.Module, _inputs: object, output: object) -> None:

@@ -36,7 +36,7 @@ class Network(ABC):
     passed_over: Sequence[str] = ()
     """Why forms that would be faster were not taken."""
     elements: Elements | None = None
-    """What dropout masks are made from, if the model has dropout."""
+    """The source of dropout masks, if the model has dropout."""
     in_trial = False
 
     @abstractmethod
@@ -166,7 +166,7 @@ class VmappedNetwork(Network):
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """What is trained, whatever its precision: here it may be that of the computation."""
+    """The trained parameters, whatever their precision: here it may be that of the computation."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 

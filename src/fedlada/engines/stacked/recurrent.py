@@ -224,7 +224,7 @@ def _wide(like: Tensor) -> torch.dtype:
 
 
 def _beside(one: Tensor, place: int, clients: int) -> Tensor:
-    """What all clients have in common, once for each."""
+    """A tensor that all clients share, once for each."""
     return one.unsqueeze(place).expand(*one.shape[:place], clients, *one.shape[place:])
 
 
@@ -261,7 +261,7 @@ def recurrent(
     kind: str, input: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """What `torch.lstm`, `torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu` compute."""
+    """Compute what `torch.lstm`, `torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu` compute."""
     ways = 1 + bidirectional
     per_way = 4 if has_biases else 2
     if len(params) != num_layers * ways * per_way:

@@ -59,7 +59,7 @@ class Geometry:
         return self.batch * self.height * self.width
 
     def arguments(self, places: int, weight: Tensor) -> tuple[int, ...]:
-        """What every kernel takes after its pointers."""
+        """The arguments of every kernel after its pointers."""
         return (
             places, self.out, self.depth, self.height, self.width, self.out_height, self.out_width, self.kh, self.kw,
             *self.taps, self.num_inputs * self.depth, weight.stride(0), self.num_outputs * self.out,

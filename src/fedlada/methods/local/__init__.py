@@ -1,4 +1,4 @@
-"""What a client does between two broadcasts: the links of its chain."""
+"""Local transforms: the links of a client's chain between two broadcasts."""
 
 from fedlada.methods.local.amsgrad import AMSGrad
 from fedlada.methods.local.clip_norm import ClipNorm

@@ -15,8 +15,8 @@ class LocalTransform:
     Subclasses are frozen dataclasses whose fields are hyper-parameters; a field may be a tensor too, such as a mask
     `[P]` in the order of the model's trainable parameters, and engines see to its device, precision and place. Vectors
     are `[P]` or `[C, P]`; whatever a transform does must be elementwise, or reduce over the last axis alone, so that
-    every engine can run it. Before a run a copy of it is tried on a few numbers, alone and stacked, and what breaks
-    this is refused.
+    every engine can run it. Before a run a copy of it is checked on a few numbers, alone and stacked, and a transform
+    that breaks this is refused.
     """
 
     positive: ClassVar[frozenset[str]] = frozenset()
@@ -28,7 +28,7 @@ class LocalTransform:
     elementwise: ClassVar[bool] = False
     """Declares that the order of the parameters does not matter: each is treated alike, norms aside.
 
-    Without the declaration an engine finds out by a trial on the whole model."""
+    Without the declaration an engine finds out by a check on the whole model."""
     draws_random_numbers: ClassVar[bool] = False
     """Declares that it draws random numbers: each client then draws its own, one after another."""
 

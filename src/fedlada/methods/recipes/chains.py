@@ -1,4 +1,4 @@
-"""What recipes share: the order of clipping, weight decay and the local optimizer."""
+"""Chains that recipes share: the order of clipping, weight decay and the local optimizer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Reorder = Callable[[Tensor], Tensor]
 
 
 class Wrong(Exception):
-    """A sentence about the transform; any other error on trial is left to the run, where it has its place."""
+    """A broken rule of the transform's contract; any other error of the check is left to the run."""
 
 
 def check_transform(part: LocalTransform) -> None:

@@ -28,7 +28,7 @@ ALIKE = ("dataset", "image_size", "method", "model", "seed")
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """Runs, each with what is said of where and when it was made."""
+    """Runs, each with a note of where and when it was made."""
 
     runs: Sequence[ArchivedRun] = ()
 

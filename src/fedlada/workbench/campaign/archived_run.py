@@ -185,7 +185,7 @@ def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
     except (ValueError, OSError):
         pass  # its data are not here, say
     raise ValueError(
-        f"{folder} was run with --device auto, and which device that was can be told only where its data are and with "
+        f"{folder} was run with --device auto, and which device that was is known only where its data are and with "
         "the version that ran it: pack it there"
     )
 

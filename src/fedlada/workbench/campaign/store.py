@@ -46,7 +46,7 @@ class RunStore:
         return self.folder / digest(request.experiment)
 
     def outcome(self, request: Request, why: str = "") -> Outcome:
-        """The outcome of a run as far as it is there; `why` is what was said if it failed just now."""
+        """The outcome of a run as far as it is there; `why` is the error message if it failed just now."""
         folder = self.path(request)
         history = History(read_rows(folder / "metrics.jsonl"))
         end = request.goal.end_in(history)
@@ -112,7 +112,7 @@ def runs_in(place: Path) -> list[Path]:
 
 
 def diverged_in(folder: Path) -> tuple[int, str] | None:
-    """The last good round of a run that diverged, and what was said of it."""
+    """The last good round of a run that diverged, and its error message."""
     try:
         said = json.loads((folder / DIVERGED_FILE).read_bytes())
         return int(said["round"]), str(said["why"])

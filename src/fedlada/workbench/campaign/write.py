@@ -34,7 +34,7 @@ def write_folder(
     command: str,
     pictures: bool = True,
 ) -> None:
-    """Write everything; why there are no pictures is said on standard error."""
+    """Write everything; a reason for missing pictures goes to standard error."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
     markdown = f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables)

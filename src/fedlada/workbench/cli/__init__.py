@@ -22,13 +22,13 @@ COMMANDS = {
     ),
     "sweep": (
         "fedlada.workbench.cli.sweep:sweep_command",
-        "Try every combination of values and sort them by how well they do on held-out training data.",
+        "Search hyperparameters: run every combination and rank them on held-out training data.",
     ),
     "reproduce": (
         "fedlada.paper.reproduce:reproduce",
         "Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM; FEDOPT.",
     ),
-    "pack": ("fedlada.workbench.cli.pack:pack", "Keep the runs of reproductions and sweeps in one small file."),
+    "pack": ("fedlada.workbench.cli.pack:pack", "Pack the runs of reproductions and sweeps into one small file."),
     "evaluate": (
         "fedlada.workbench.cli.evaluate:evaluate",
         "Measure a stored run's model: test set, each class, each client's own data.",
@@ -43,7 +43,7 @@ COMMANDS = {
     ),
     "methods": (
         "fedlada.workbench.cli.show:methods",
-        "List the methods: their parts, hyper-parameters and how many vectors travel.",
+        "List the methods: their parts, hyperparameters and how many vectors travel.",
     ),
     "data": ("fedlada.workbench.cli.data:data", "Get data sets and look at them."),
     "completion": (
@@ -64,7 +64,7 @@ def fedlada() -> None:
     \b
     A first run, on data that ships with it:
       fedlada run --method fedlada --rounds 30 --out runs/first
-    and the same beside other methods:
+    and a comparison with other methods:
       fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9
     """
 

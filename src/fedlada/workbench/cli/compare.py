@@ -48,11 +48,11 @@ DEFAULT_TARGET = 0.9
 @click.option(
     "--messages",
     type=Words(),
-    help="Codes of the vectors that travel, each method in each of them, separated by commas: float32,lean.",
+    help="Compression of the vectors that travel, each method with each of them, separated by commas: float32,lean.",
 )
 @experiment_flags(without=("method", "seed", "messages"))
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one for each core of a CPU.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
+@click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
 def compare(
@@ -67,7 +67,7 @@ def compare(
 ) -> None:
     """Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.
 
-    A hyper-parameter applies to those methods that have it. --target takes any metric, as in test_loss:0.1.
+    A hyperparameter applies to the methods that have it. --target takes any metric, as in test_loss:0.1.
 
     \b
     Example:

@@ -34,7 +34,7 @@ from fedlada.workbench.load import StoredRun, load_run, stored_experiment
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--best", is_flag=True, help="The best model instead of the last.")
-@click.option("--device", default="auto", show_default=True, help="Where to compute.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Other data than the run was trained on.")
 @click.option("--data-dir", help="Where the data lie: those of --dataset, or the run's own if no longer there.")
 @click.option("--data", help="package.module:function that returns (train, test), for a run made from Python.")

@@ -15,9 +15,9 @@ from fedlada.workbench.cli.output import make_folder
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The archive; runs that it has stay in it.")
-@click.option("--made", multiple=True, help="NAME=TEXT: what pages say of new runs, as the date; can be repeated.")
+@click.option("--made", multiple=True, help="NAME=TEXT: a note on new runs, such as the date; can be repeated.")
 def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
-    """Keep the runs of reproductions and sweeps in one small file.
+    """Pack the runs of reproductions and sweeps into one small file.
 
     It has the configurations, what was measured in evaluated rounds, and all bytes; no checkpoints. `--merge FILE`
     makes tables, figures and pages of it. Of a run that the file has already, the one that goes further is kept.

@@ -23,14 +23,14 @@ from fedlada.workbench.report.watch import HOST, LiveReport, serve
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="The page; by default report.html in the only folder.")
-@click.option("--title", help="What stands on top of it.")
+@click.option("--title", help="The page's title.")
 @click.option("--plots", type=click.Path(path_type=Path), help="Also draw every curve and figure into this folder.")
 @click.option(
     "--formats",
     type=Words(choices=FORMATS),
     default=",".join(FORMATS),
     show_default=True,
-    help="What --plots writes, separated by commas.",
+    help="Picture formats, separated by commas.",
 )
 def report(
     folders: tuple[Path, ...], out: Path | None, title: str | None, plots: Path | None, formats: list[str]
@@ -86,7 +86,9 @@ def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port on 127.0.0.1; 0 takes a free one."
+)
 def watch(folder: Path, port: int) -> None:
     """Show the page of a run, or of a folder of runs, while they go on; Ctrl-C ends it.
 

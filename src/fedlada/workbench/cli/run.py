@@ -63,9 +63,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--rounds", type=click.IntRange(min=1), help="Go on to this round, if it is more than the run was to have."
-)
+@click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round, if it is later than planned.")
 @click.option("--data-dir", help="Where the data lie now.")
 @method_flag
 @model_flag

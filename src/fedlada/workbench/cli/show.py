@@ -41,11 +41,13 @@ DIVISION = (
 @click.command()
 @click.argument("names", nargs=-1, type=MethodName(tuple(RECIPES)))
 @click.option(
-    "--dataset", type=NearestChoice(tuple(DATASETS)), help="The rates and hyper-parameters of a run on this data set."
+    "--dataset",
+    type=NearestChoice(tuple(DATASETS)),
+    help="Show the rates and hyperparameters of a run on this data set.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
-    """List the methods: their parts, hyper-parameters and how many vectors travel.
+    """List the methods: their parts, hyperparameters and how many vectors travel.
 
     NAMES are those to list, also your own as package.module:factory; by default all of ours.
 
@@ -85,7 +87,13 @@ def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
-@click.option("--data-dir", type=click.Path(path_type=Path), default=USUAL_PLACE, show_default=True, help="Where to.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=USUAL_PLACE,
+    show_default=True,
+    help="Folder to download into.",
+)
 @click.option("--quiet", is_flag=True, help="No progress.")
 def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     """Download a data set's official archive, check it and unpack it.

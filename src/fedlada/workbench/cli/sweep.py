@@ -49,10 +49,14 @@ TITLE = "Sweep"
 @experiment_flags(without=("seed", "target", "stop_at_target"))
 @click.option(
     "--select",
-    help=f"What is best: {', '.join(METRICS)}; by default the first where the data have classes, else the second.",
+    help=f"Metric to rank by: {', '.join(METRICS)}; by default the first where the data have classes, else the second.",
 )
 @click.option(
-    "--by", type=NearestChoice(SUMMARIES), default="last", show_default=True, help="Which of its values in a run."
+    "--by",
+    type=NearestChoice(SUMMARIES),
+    default="last",
+    show_default=True,
+    help="The last, best or mean value of that metric.",
 )
 @click.option(
     "--halving",
@@ -60,14 +64,14 @@ TITLE = "Sweep"
     help="Successive halving: 3 lets the best third go on to thrice the rounds.",
 )
 @click.option("--each-alone", is_flag=True, help="Vary one name at a time; the others stay as the other flags say.")
-@click.option("--sample", type=click.IntRange(min=1), help="So many of the combinations, drawn at random once for all.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where all goes; what is there already is not run again.")
+@click.option("--sample", type=click.IntRange(min=1), help="Take this many random combinations, the same each time.")
+@click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
 @campaign_flags
 def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
-    """Try every combination of values and sort them by how well they do on held-out training data.
+    """Search hyperparameters: run every combination and rank them on held-out training data.
 
     A tenth of the training data is held out (--validation), and nothing is chosen by the test set: with held-out data
-    it is not even evaluated. A hyper-parameter applies to those methods that have it.
+    it is not even evaluated. A hyperparameter applies to the methods that have it.
 
     \b
     Example:

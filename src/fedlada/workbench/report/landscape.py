@@ -14,7 +14,7 @@ from fedlada.workbench.words import in_words, shown
 
 NUM_CURVES = 8
 MOST_LINES = 6
-"""More lines in one chart cannot be told apart."""
+"""More lines in one chart cannot be distinguished."""
 MOST_AXES = 3
 """Every two of more axes would be too many charts."""
 RIVALS = {"local_epochs": "local_steps", "local_steps": "local_epochs"}

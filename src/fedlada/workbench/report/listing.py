@@ -1,4 +1,4 @@
-"""Which runs a campaign's folder is about, wherever they lie, how far they go, and what was said of them."""
+"""Which runs a campaign's folder is about, wherever they lie, how far they go, and notes on them."""
 
 from __future__ import annotations
 

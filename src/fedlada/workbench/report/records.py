@@ -37,7 +37,7 @@ class RunRecord:
     command: str
     """The exact command that makes it."""
     labels_per_client: Sequence[Sequence[int]] | None = None
-    """counts[client][class], where known."""
+    """`counts[client][class]`, where known."""
     folder: str = ""
     names: Names = NO_NAMES
 

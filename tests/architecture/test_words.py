@@ -1,0 +1,63 @@
+"""README and documentation are short and plain: words are counted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+LONG_FOR_NOW = {"docs/results.md", "docs/results/search.md", "docs/theory.md"}
+"""Pages that still have longer sentences. Take a page out when it is mended; add none."""
+LONGEST_SENTENCE = 35
+README_WORDS = 700
+
+
+def paragraphs(text: str) -> list[str]:
+    """The running text of a page: no code, tables, headings, pictures, comments or addresses of links."""
+    text = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"(`+).*?\1", "code", text, flags=re.DOTALL)
+    text = re.sub(r"^ *(\||#|:::|!!!|<|    ).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *([-*]|\d+\.) ", "\n", text, flags=re.MULTILINE)
+    return [block.replace("**", "").strip() for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def words(text: str) -> list[str]:
+    return [word for word in text.split() if re.search(r"\w", word)]
+
+
+def sentences(text: str) -> list[str]:
+    return [one for block in paragraphs(text) for one in re.split(r"(?<=[.?!])[)\"]?\s+", block)]
+
+
+def test_the_counter_counts():
+    text = (
+        "# No\n\nOne `a b`, [two words](x.md).\nThree!\n\n```\nno\n```\n\n| no | no |\n\n- four\n- five **six**. Seven?"
+    )
+    assert [len(words(one)) for one in sentences(text)] == [4, 1, 1, 2, 1]
+
+
+def test_the_readme_is_read_in_minutes():
+    count = sum(len(words(block)) for block in paragraphs((ROOT / "README.md").read_text()))
+    assert count <= README_WORDS, f"README.md has {count} words of prose"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sentences_are_short(page: Path):
+    if str(page.relative_to(ROOT)) not in LONG_FOR_NOW:
+        too_long = [one for one in sentences(page.read_text()) if len(words(one)) > LONGEST_SENTENCE]
+        assert not too_long, f"{len(too_long)} sentences over {LONGEST_SENTENCE} words: {too_long}"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    begins = re.compile(r'"""What\b')
+    found = [path for path in (ROOT / "src").rglob("*.py") if begins.search(path.read_text())]
+    assert not found
