@@ -20,7 +20,7 @@ from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages
-from fedlada.methods.combine import Combiner
+from fedlada.methods.combine import Combiner, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, whole_number
@@ -195,6 +195,11 @@ def simulate(
     rules = resolve_messages(messages, chosen)
     numbers = dtype or next(iter(trainable(network).values())).dtype
     train_samples, partition, inputs = resolve_train(train, partition, network, place, numbers, collate_fn)
+    if inputs.mean and isinstance(chosen.combiner, Private):
+        raise ValueError(
+            "images in bytes are scaled by the mean of all clients' data, which Private must hide: give "
+            "fedlada.data.Images with a mean and std that are public"
+        )
     evaluation = EvaluationOptions(
         eval_every=eval_every,
         eval_train_every=eval_train_every,

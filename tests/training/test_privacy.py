@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from fedlada.cohorts import Bernoulli, FixedSize
@@ -14,9 +15,13 @@ import fedlada
 from fedlada import Unreliable, recipes
 from fedlada.data import IID, Given
 from fedlada.federation.accounting import Accountant, Sampling
+from fedlada.federation.batches import LocalWork
+from fedlada.federation.plan import Plan
+from fedlada.federation.schedules import as_schedule
+from fedlada.messages.exchange import Exchange
 from fedlada.methods.combine import private as private_module
 from fedlada.methods.state import map_tensors, named_tensors
-from fedlada.training.simulation import TrainingDiverged
+from fedlada.training.privacy import Privacy
 from method_table import METHODS
 from tasks import UNEQUAL, blobs, small_net
 
@@ -37,6 +42,17 @@ def same_server(one, other):
 
 def released(result):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in result.history]
+
+
+def privacy_of(**options):
+    exchange = Exchange("float32", recipes.fedavg(), 0)
+    plan = Plan(
+        clients=[np.arange(2)] * 6,
+        cohorts=Bernoulli(0.5),
+        work=LocalWork(batch_size=2, steps=1),
+        schedule=as_schedule(0.1, 1.0),
+    )
+    return Privacy(PRIVATE, plan, exchange, **options)
 
 
 def refuses_unknown_classes(outputs, targets):
@@ -114,8 +130,26 @@ def test_where_nobody_comes_noise_is_released():
     first, second = seen[1] - seen[0], seen[2] - seen[1]
     assert min(first.norm(), second.norm()) > 1  # over an expected cohort of almost nobody
     assert abs(torch.nn.functional.cosine_similarity(first, second, dim=0)) < 0.5  # each round has its own
-    with pytest.raises(TrainingDiverged):
-        simulate(data=(X, Y + 3), loss=refuses_unknown_classes)
+    lost = simulate(data=(X, Y + 3), loss=refuses_unknown_classes)  # nobody with numbers is nobody, and not said
+    assert [row["bytes_up"] for row in lost.history] == [row["bytes_up"] for row in simulate().history]
+
+
+def test_a_scale_for_what_is_not_sent_is_refused():
+    with pytest.raises(ValueError, match="has a scale for 'nope', which fedavg does not send"):
+        simulate(private=Private(0.5, noise_multiplier=2.0, scales={"nope": 10.0}))
+
+
+@pytest.mark.parametrize("checkpoint", [0, 4])
+def test_rounds_that_are_released_again_are_never_forgotten(checkpoint):
+    """Secret noise: resumed twice, the second time before a new line was written."""
+    accountant = privacy_of(is_secret=True)
+    rows = [{"round": number + 1, "repeated": 0} for number in range(7)]
+    accountant.resume(rows, checkpoint, 0)
+    assert accountant.repeated == 7 - checkpoint
+    again = privacy_of(is_secret=True)
+    again.resume(rows[:checkpoint], checkpoint, accountant.repeated)
+    assert again.repeated == 7 - checkpoint
+    assert again.epsilon(5) == accountant.epsilon(5) > privacy_of(is_secret=True).epsilon(5)
 
 
 def test_a_run_stops_before_it_spends_more(tmp_path):
@@ -141,7 +175,7 @@ def test_a_run_stops_before_it_spends_more(tmp_path):
 def test_refusals():
     with pytest.raises(ValueError, match="counts every client alike: take weights='uniform'"):
         simulate(weights="examples")
-    with pytest.raises(ValueError, match="eval_train_every measures on the clients' data"):
+    with pytest.raises(ValueError, match="eval_train_every measures on clients' data"):
         simulate(eval_train_every=1)
     with pytest.raises(ValueError, match="how much data clients have, which Private must hide: take local_steps"):
         simulate(partition=UNEQUAL, local_steps=None, local_epochs=1)

@@ -33,6 +33,7 @@ class FlippedOnDevice(ArraySamples):
 
     def __init__(self, samples: ArraySamples, num_classes: int) -> None:
         self.samples, self.x, self.y, self.num_classes = samples, samples.x, samples.y, num_classes
+        self.dtype, self.class_names = samples.dtype, samples.class_names
 
     def __len__(self) -> int:
         return 2 * len(self.samples)
@@ -50,6 +51,7 @@ class FlippedSamples(Samples):
 
     def __init__(self, samples: Samples, num_classes: int) -> None:
         self.samples, self.num_classes = samples, num_classes
+        self.class_names = samples.class_names
 
     def __len__(self) -> int:
         return 2 * len(self.samples)

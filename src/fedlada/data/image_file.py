@@ -27,7 +27,7 @@ REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 
 
 class Faults:
-    """What is wrong with many files, said of all of them at once."""
+    """Faults of many files, said of all of them at once."""
 
     SHOWN = 3
 
@@ -35,7 +35,7 @@ class Faults:
         self.found: list[ValueError] = []
 
     def none_in(self, read: Callable[..., Found], file: str, *how: Any) -> Found | None:
-        """What a function reads from a file; None where the file is at fault, which is noted."""
+        """The value that a function reads from a file; None where the file is at fault, which is noted."""
         try:
             return read(file, *how)
         except ValueError as error:

@@ -47,7 +47,7 @@ class ClientTest:
         return np.arange(*np.searchsorted(self.owners, [client, client + 1]))
 
     def digest(self) -> str:
-        """What tells these samples and their owners from others."""
+        """A digest that tells these samples and their owners from others."""
         return hashlib.sha256(self.samples.digest().encode() + self.owners.tobytes()).hexdigest()
 
 

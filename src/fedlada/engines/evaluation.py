@@ -22,7 +22,7 @@ Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], float]
 """A function of all outputs and all targets."""
 BUILT_IN = ("loss", "accuracy")
-"""What is measured without a metric of the user's."""
+"""Measures that need no metric of the user's."""
 
 
 @dataclass(frozen=True, kw_only=True)

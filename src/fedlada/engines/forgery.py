@@ -21,6 +21,7 @@ class Forgery:
     def __init__(self, attack: Attack, method: FederatedMethod, attackers: Collection[int], seed: int) -> None:
         self.attack, self.attackers, self.seed = attack, frozenset(attackers), seed
         self.positive: Sequence[Collection[str]] = [part.positive for part in method.local]
+        self.personal = method.personal
         extras = method.rehearsal.upload.extra
         sent = [name for extra, names in zip(extras, self.positive, strict=True) for name in names if name in extra]
         if attack.on_positive and not sent:
@@ -59,4 +60,6 @@ class Forgery:
             return torch.randn(like.shape, generator=stream, dtype=torch.float64).to(like)
 
         upload = forged(self.attack, answer.upload, self.positive, normal, common)
+        if self.personal is not None:  # what stays with a client is not lied about
+            upload = self.personal.without(upload, self.positive)
         return replace(answer, upload=upload, trained=answer.upload.delta, is_finite=all_finite(upload))

@@ -48,7 +48,7 @@ class Personal:
         return torch.where(self.places >= 0, own.index_select(-1, self.places.clamp(min=0)), vector)
 
     def memory(self, params: Tensor, shared: PerTransform) -> Vectors:
-        """What a client remembers: its own part of the parameters, and of each vector that its transforms share."""
+        """The memory of a client: its own part of the parameters, and of each vector that its transforms share."""
         return {"params": self.cut(params)} | {
             f"{index}.{name}": self.cut(vector)
             for index, vectors in enumerate(shared)

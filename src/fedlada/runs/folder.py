@@ -28,13 +28,15 @@ from fedlada.runs.config import (
     refuse_another,
     refuse_other_than_experiment,
 )
-from fedlada.runs.files import make_durable, write_atomic, write_json
+from fedlada.runs.files import make_durable, read_object, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import is_better, judged_by
 
 DISCARDED = "checkpoints-discarded"
+REPEATED = "repeated.json"
+"""How many rounds of a private run were released twice."""
 """In the folder of a run that is done and has given up its checkpoints: its metrics are a result, to be kept."""
 
 
@@ -185,7 +187,11 @@ class RunFolder(Observer):
             simulation.history = simulation.history_of(rows[:round])
             break
         if simulation.privacy is not None:
-            simulation.privacy.resume(rows, simulation.round)
+            repeated = self.path / REPEATED
+            known = read_object(repeated, str(repeated), "")["rounds"] if repeated.exists() else 0
+            simulation.privacy.resume(rows, simulation.round, known)
+            if simulation.privacy.repeated:  # before the lines that say so are gone
+                write_json(repeated, {"rounds": simulation.privacy.repeated})
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:

@@ -81,10 +81,14 @@ class Measures:
             names += [
                 f"{one.name}_{name}{ending}" for ending in endings for name in self._tried(one.samples, one.metrics)
             ]
+        if self.each_client is not None:
+            what = "accuracy" if "accuracy" in self._tried(self.each_client.test.samples, {}) else "loss"
+            tests = ["client", *(["personal"] if self.options.personal_steps else [])]
+            names += [f"{one}_{what}{of}" for one in tests for of in ("", "_worst_decile", "_std")]
         return names
 
     def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
-        """What is measured on such samples."""
+        """The names of the measures of such samples."""
         few = samples.chosen(permutation(bits(0, "metrics"), len(samples))[:TRIED])
         given = {**metrics, "": lambda *_: 0.0}  # at least one: a graph is not captured for this
         with randomness_restored():

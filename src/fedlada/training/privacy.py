@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -15,10 +14,9 @@ from fedlada.federation.cohorts import Cohorts
 from fedlada.federation.gaussian import from_seed, from_system
 from fedlada.federation.plan import Plan, Rounds
 from fedlada.messages.exchange import Exchange
-from fedlada.messages.ledger import ENVELOPE, Ledger
 from fedlada.methods.combine import Combiner, Coming, Private
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Server, map_tensors, named_tensors
+from fedlada.methods.state import Server, Upload, map_tensors, named_tensors
 from fedlada.training.history import Row
 
 WITHHELD: Row = {"train_loss": None, "drift": None, "bytes_by_client": {}}
@@ -48,7 +46,13 @@ class Privacy:
         self.expected = expected_cohort(cohorts, num_clients)
         self.sampling = sampling_of(private, cohorts, num_clients)
         self.accountant = accountant(self.sampling, private.noise_multiplier, private.delta)
-        self.positive = _positive(exchange.method)
+        self.exchange, self.method = exchange, exchange.method
+        self.positive = _positive(self.method)
+        self.bytes: dict[str, int] = {}
+        """Of one client's messages, by vector."""
+        names = {name for path, _ in named_tensors(self.method.rehearsal.upload) for name in (path, _short(path))}
+        if unknown := sorted(set(private.scales) - names):
+            raise ValueError(f"Private has a scale for {unknown[0]!r}, which {self.method.name} does not send")
         self.repeated = 0
         """Releases of rounds that were run again with other noise, and so count twice."""
         if said := self.exhausted(0):
@@ -66,43 +70,51 @@ class Privacy:
         return f"round {round + 1} would spend epsilon {coming:.4g}, more than the target of {most:g}"
 
     def coming(self, round: int) -> Coming:
-        """What the combiner may know of a round: nothing that depends on who comes."""
+        """The facts of a round for the combiner: nothing that depends on who comes."""
         normal = from_system if self.is_secret else from_seed(self.seed, round)
         return Coming(self.expected, normal, self.positive)
 
     def public(self, result: CohortResult, combiner: Combiner, method: FederatedMethod, server: Server) -> CohortResult:
-        """The result with nothing but the noisy sum for the server's step; where nobody came, noise alone."""
+        """The result with nothing but the noisy sum for the server's step.
+
+        Where nobody came, or nobody with numbers, it is noise alone: that a round is skipped would tell of clients.
+        """
         mean = result.mean
-        if mean is None and not result.refused:
-            local = method.begin(server.broadcast, method.init_kept(server.params), lr=1.0)
-            mean = combiner.combine([map_tensors(torch.zeros_like, method.finish(local, 1)[0])])
+        if mean is None:
+            mean = combiner.combine([map_tensors(torch.zeros_like, _upload(method, server))])
         return replace(result, mean=mean, weight=self.expected, num_steps=float(self.num_steps))
 
-    def withheld(self, row: Row, ledger: Ledger, earlier: Sequence[Row]) -> Row:
+    def withheld(self, row: Row, server: Server) -> Row:
         """A row without what depends on who came and on what they have, and with the epsilon spent so far."""
-        found = {**row, **WITHHELD, **self._traffic(row, ledger, earlier), "epsilon": self.epsilon(row["round"])}
+        found = {**row, **WITHHELD, **self._traffic(server), "epsilon": self.epsilon(row["round"])}
         return {**found, "repeated": self.repeated} if self.is_secret else found
 
-    def resume(self, rows: Sequence[Row], round: int) -> None:
-        """Go on after that round of a run whose rows these are: those behind it will be released again."""
-        if self.is_secret and rows:
-            self.repeated = len(rows) + int(rows[-1].get("repeated", 0)) - round
+    def resume(self, rows: Sequence[Row], round: int, repeated: int) -> None:
+        """Go on after that round of a run whose rows these are: those behind it will be released again.
 
-    def _traffic(self, row: Row, ledger: Ledger, earlier: Sequence[Row]) -> Row:
-        """The bytes of a round that has as many clients as are expected."""
-        sizes: Mapping[str, list[int]] = defaultdict(list)
-        for (_, path), size in ledger.entries.items():
-            if not path.endswith(ENVELOPE):
-                sizes[path].append(size)
-        each = {path: round(self.expected * min(own)) for path, own in sizes.items()}
-        if not each:  # nobody came, which is not said either
-            names = ("bytes_up", "bytes_down", "nd_up", "nd_down", "bytes_by_vector")
-            return {name: earlier[-1][name] for name in names if earlier and name in earlier[-1]}
-        totals = {
-            f"bytes_{way}": sum(size for path, size in each.items() if path.startswith(f"{way}/"))
-            for way in ("up", "down")
-        }
-        return {**totals, "bytes_by_vector": each}
+        `repeated` is how many were known to be so when the run was last resumed.
+        """
+        if self.is_secret:
+            last = int(rows[-1].get("repeated", 0)) if rows else 0
+            self.repeated = max(repeated, max(len(rows), round) + last - round)
+
+    def _traffic(self, server: Server) -> Row:
+        """The bytes of a round that has as many clients as are expected, from the shapes of its messages alone."""
+        if not self.bytes:
+            down, up = server.broadcast, _upload(self.method, server)
+            encoded = self.exchange.encode(map_tensors(torch.ones_like, down), round=1)
+            encoded |= self.exchange.encode(map_tensors(torch.ones_like, up), round=1)
+            self.bytes = {path: one.num_bytes for path, one in encoded.items()}
+        row: Row = {"bytes_by_vector": {path: round(self.expected * size) for path, size in self.bytes.items()}}
+        for way in ("up", "down"):
+            total = sum(size for path, size in self.bytes.items() if path.startswith(f"{way}/"))
+            row |= {f"bytes_{way}": round(self.expected * total), f"nd_{way}": total / (4 * server.params.numel())}
+        return row
+
+
+def _upload(method: FederatedMethod, server: Server) -> Upload:
+    """An upload of the shapes of all others."""
+    return method.finish(method.begin(server.broadcast, method.init_kept(server.params), lr=1.0), 1)[0]
 
 
 def _public_facts(plan: Rounds) -> tuple[Cohorts, int, int]:
@@ -126,3 +138,7 @@ def _positive(method: FederatedMethod) -> frozenset[str]:
     """The names of the uploaded vectors that hold positive numbers alone."""
     declared = {f"extra.{index}.{name}" for index, part in enumerate(method.local) for name in part.positive}
     return frozenset(declared & {name for name, _ in named_tensors(method.rehearsal.upload)})
+
+
+def _short(path: str) -> str:
+    return path.rpartition(".")[2]

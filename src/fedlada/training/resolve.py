@@ -242,8 +242,10 @@ def _test_by_client(given: Any, num_clients: int, names: Sequence[str]) -> dict[
         if not isinstance(given, (list, tuple)) or len(given) != num_clients:
             raise ValueError(f"client_test must be a share such as 0.2, or test data for each of {num_clients} clients")
         return {client: own for client, own in enumerate(given) if own is not None}
-    numbers: dict[Any, int] = {client: client for client in range(num_clients)}
-    numbers.update({name: client for client, name in enumerate(names)})
-    if unknown := [key for key in given if key not in numbers and str(key) not in numbers]:
+    by_name = {name: client for client, name in enumerate(names)}
+    keys = {key: str(key) for key in given}
+    if not set(keys.values()) <= set(by_name):  # not by the clients' names, which may be numbers too
+        by_name = {str(client): client for client in range(num_clients)}
+    if unknown := [key for key, name in keys.items() if name not in by_name]:
         raise ValueError(f"client_test has data for {unknown[0]!r}, which is no client of the partition")
-    return {numbers[key] if key in numbers else numbers[str(key)]: own for key, own in given.items()}
+    return {by_name[keys[key]]: own for key, own in given.items()}

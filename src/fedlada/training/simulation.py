@@ -94,7 +94,8 @@ class Simulation:
         if isinstance(engine.method.combiner, Private):
             measures = {"eval_train_every": evaluation.eval_train_every, "client_test": client_test}
             if leaks := [name for name, value in measures.items() if value is not None]:
-                raise ValueError(f"{leaks[0]} measures on the clients' data, which Private must hide: leave it out")
+                also = " (and personal, which needs it)" if engine.method.personal is not None else ""
+                raise ValueError(f"{leaks[0]}{also} measures on clients' data, which Private must hide: leave it out")
             self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise)
         self.test, self.train, self.evaluation = test, train, evaluation
         self.best = best
@@ -113,7 +114,7 @@ class Simulation:
 
     def history_of(self, rows: Sequence[Row]) -> History:
         """Rows with the names of the clients and classes that their numbers stand for."""
-        names = self.plan.client_names if isinstance(self.plan, Plan) else ()
+        names = self.plan.client_names if isinstance(self.plan, Plan) and self.privacy is None else ()
         return History(rows, client_names=names, class_names=self.train.class_names if self.train is not None else ())
 
     def stop(self, why: str) -> None:
@@ -200,11 +201,11 @@ class Simulation:
         server = post.kept_as_they_were(self.server, self._aggregate(plan, result))
         row = self._row(plan, result, server)
         if self.privacy is not None:
-            row = self.privacy.withheld(row, result.ledger, self.history.rows)
+            row = self.privacy.withheld(row, server)
         if combiner.measures_norms or result.norms:
             bounded = [result.accepted[place] for place in combiner.outliers(result.norms)]
             row.update(norms={name: list(own) for name, own in result.norms.items()}, bounded=bounded)
-        if self.attack is not None:
+        if self.attack is not None and self.privacy is None:
             row["attackers"] = [work.client for work in plan.assignments if work.client in self.attackers]
         row["seconds"] = time.perf_counter() - start
         self._measure(row, server, {**self.kept, **result.kept}, is_last=is_last)

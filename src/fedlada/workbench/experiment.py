@@ -318,7 +318,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         )
 
     def _parts(self) -> dict[str, Any]:
-        """What a method of one's own is made of: its name does not say it, and its code may change."""
+        """The parts of a method of one's own: its name does not say them, and its code may change."""
         return {PARTS: describe_method(self.build_method())} if is_own(self.method) else {}
 
     def to_json(self) -> dict[str, Any]:

@@ -96,11 +96,12 @@ class _Release(Combiner):
 
     def _clipped(self, upload: Upload) -> Upload:
         """An upload in its scales, its norm at most `clip`; a copy."""
-        vectors = [vector * self.private.scale_of(name) for name, vector in named_tensors(upload)]
-        norms = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in vectors]
-        # Nothing waits for a GPU here. A norm of zero gives infinity, which is cut to one.
+        scaled = [(vector, self.private.scale_of(name)) for name, vector in named_tensors(upload)]
+        norms = [scale * torch.linalg.vector_norm(vector, dtype=torch.float64) for vector, scale in scaled]
+        # Nothing waits for a GPU here. A norm of zero gives infinity, which is cut to one. In float64, because a scaled
+        # vector may be too large for its own numbers, and a tiny factor too small.
         factor = (self.private.clip / torch.linalg.vector_norm(torch.stack(norms))).clamp(max=1.0)
-        order = iter([vector.mul_(factor.to(vector.dtype)) for vector in vectors])
+        order = iter([(vector.double() * (scale * factor)).to(vector.dtype) for vector, scale in scaled])
         return map_tensors(lambda _: next(order), upload)
 
     def _released(self, name: str, total: Tensor) -> Tensor:
