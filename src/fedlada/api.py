@@ -28,6 +28,7 @@ from fedlada.models.flat import trainable
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observer
 from fedlada.training.privacy import with_solved_noise
+from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
     Model,
     check_targets,
@@ -85,7 +86,7 @@ def simulate(
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
-    progress: bool = False,
+    progress: bool | None = None,
     name: str = "",
     out: str | Path | RunFolder | None = None,
     checkpoint_every: int = 10,
@@ -101,6 +102,10 @@ def simulate(
     dtype: torch.dtype | None = None,
 ) -> Result:
     """Train `model` on `train` over simulated clients and give back the final model and the history.
+
+    Ctrl-C at Python's prompt or in a notebook ends the run and gives back its result so far; in a loop over runs the
+    next one then starts. In a script it raises KeyboardInterrupt, as everywhere. Either way a folder has each whole
+    round, and the same call goes on.
 
     Args:
         model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
@@ -154,7 +159,7 @@ def simulate(
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
-        progress: show a progress display.
+        progress: show a progress display; by default on a terminal and in a notebook, where a person sees it move.
         name: how the run is called in reports and pictures, instead of by its method.
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
         checkpoint_every: rounds between checkpoints.
@@ -268,9 +273,7 @@ def simulate(
     observers = [as_observer(callback) for callback in callbacks]
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))
-    if progress:
-        from fedlada.training.progress import live_or_plain  # rich is not needed without it
-
+    if somebody_watches() if progress is None else progress:
         if loss is None:
             observers.append(SaysLoss())
         observers.append(live_or_plain(runner.method.name))
@@ -279,7 +282,12 @@ def simulate(
         # The first process speaks, writes and decides for all.
         told, folder = (observers, folder) if processes.is_first() else ([], None)
         observers = [SharedState(), *told, SharedStop()]
-    simulation.run(rounds, observers, folder=folder)
+    try:
+        simulation.run(rounds, observers, folder=folder)
+    except KeyboardInterrupt:
+        if not (simulation.round and is_alone and is_interactive()):
+            raise
+        simulation.pause(f"stopped from the keyboard after round {simulation.round} of {rounds}")
     return simulation.result()
 
 

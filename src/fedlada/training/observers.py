@@ -10,6 +10,7 @@ from typing import TextIO
 from fedlada.engines.default_loss import WORDS
 from fedlada.engines.engine import Engine
 from fedlada.training.history import Row
+from fedlada.training.shown import EVALUATED
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import ACCURACY, Target
 
@@ -74,9 +75,7 @@ def describe(row: Row) -> str:
     parts += [
         f"{name.replace('_', ' ')} {value:.4f}"
         for name, value in row.items()
-        if name.startswith(("test_", "validation_", "full_train_", "client_", "personal_"))
-        and not name.endswith(("_worst_decile", "_std"))
-        and isinstance(value, float)
+        if name.startswith(EVALUATED) and not name.endswith(("_worst_decile", "_std")) and isinstance(value, float)
     ]
     if row.get("epsilon") is not None:
         parts.append(f"epsilon {row['epsilon']:.4g}")
