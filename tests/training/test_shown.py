@@ -43,7 +43,7 @@ def test_a_table_names_the_columns_that_do_not_fit():
 
 
 def test_numbers_that_callbacks_added_are_columns():
-    result = run(callbacks=[lambda simulation, row: row.update(worst=0.5)])
+    result = run(callbacks=[lambda _, row: row.update(worst=0.5)])
     assert str(result.history).splitlines()[1].split()[-1] == "worst"
 
 
@@ -53,7 +53,7 @@ def test_a_history_without_rounds_says_so():
 
 
 def test_a_notebook_gets_a_table_without_anyones_markup():
-    result = run(rounds=12, name="<b>mine</b>", metrics={"<i>": lambda outputs, targets: 0.5})
+    result = run(rounds=12, name="<b>mine</b>", metrics={"<i>": lambda *_: 0.5})
     page = result._repr_html_()
     assert page.count("<tr>") == 1 + 11
     assert "&lt;b&gt;mine" in page
@@ -93,7 +93,7 @@ def test_progress_does_not_show_in_a_pipe(capsys):
     assert capsys.readouterr().err == ""
 
 
-def press_ctrl_c(simulation, row):
+def press_ctrl_c(_, row):
     if row["round"] == 2:
         signal.raise_signal(signal.SIGINT)
 
@@ -115,7 +115,7 @@ def test_ctrl_c_at_a_prompt_gives_the_result_so_far_and_the_same_call_goes_on(tm
 def test_ctrl_c_before_the_first_round_is_over_raises_everywhere(monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
-    def metric(outputs, targets):
+    def metric(*_):
         if simulating:
             signal.raise_signal(signal.SIGINT)
         return 0.0

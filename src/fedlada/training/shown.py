@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def plural(number: int, word: str) -> str:
     """A number of things: "1 round", "2 rounds"."""
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
+    return f"{number} {word}" + ("" if number == 1 else "s")
 
 
 def columns(rows: Rows) -> list[str]:
