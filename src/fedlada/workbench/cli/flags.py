@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -294,8 +294,14 @@ def _flag_fields() -> list[Field[Any]]:
     return sorted(flags, key=lambda one: one.name not in Experiment.__annotations__)
 
 
+@cache
+def _types() -> dict[str, Any]:
+    """The types of an experiment's fields, which take a while to read from their text."""
+    return typing.get_type_hints(Experiment)
+
+
 def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
-    kind = typing.get_type_hints(Experiment)[one.name]
+    kind = _types()[one.name]
     if isinstance(kind, types.UnionType):  # `float | None`
         kind = typing.get_args(kind)[0]
     help = one.metadata["help"]
