@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,15 @@ def test_help_and_flags_are_answered_without_torch(monkeypatch):
     for name, value in (("COMPLETE", "bash_complete"), ("COMP_WORDS", "fedlada run --alp"), ("COMP_CWORD", "2")):
         monkeypatch.setitem(ENVIRONMENT, name.replace("COMPLETE", "_FEDLADA_COMPLETE"), value)
     assert without_torch().stdout == "plain,--alpha\n"
+
+
+def test_flags_stand_under_headings_with_defaults_that_depend_on_the_data():
+    context = click.Context(command_line.get_command(click.Context(command_line), "run"), terminal_width=200)
+    sections = dict(part.split(":\n", 1) for part in context.command.get_help(context).split("\n\n")[4:])
+    assert list(sections)[:2] == ["Method and data", "Clients"]
+    assert "[default: by the data set, 50 for digits]" in sections["Clients"]
+    assert "--alpha" in sections["Hyper-parameters of methods"]
+    assert re.findall(r"--[a-z-]+", sections["Output"])[:3] == ["--checkpoint-every", "--checkpoint-minutes", "--keep"]
 
 
 def test_nothing_runs_where_help_is_the_value_of_a_flag():

@@ -148,6 +148,19 @@ def experiment_flags(
 
 
 OWN = "fedlada: methods of one's own"
+HEADINGS: dict[str, str] = {
+    "Method and data": "method methods dataset data_dir augment image_size crop_size validation model personal config "
+    "trust",
+    "Clients": "num_clients cohort_size cohorts partition concentration fine_concentration refill classes_per_client "
+    "size_spread weights dropout stragglers attack",
+    "Training": "rounds batch_size local_epochs local_steps lr lr_decay warmup debias combiner messages seed seeds "
+    "target stop_at_target",
+    "Search": "grid select by halving each_alone sample",
+    "Privacy": "noise_multiplier target_epsilon target_delta noise_cohort noise_population",
+    "Evaluation": "eval_every eval_train_every eval_batch_size client_test personal_steps personal_every best",
+    "Computing": "device threads engine precision ordered dtype jobs",
+}
+"""The flags under each heading of a command's help; hyper-parameters have one of their own, others the last."""
 
 
 class MethodCommand(click.Command):
@@ -164,6 +177,20 @@ class MethodCommand(click.Command):
         params = super().get_params(ctx)
         taken = {one.name for one in params}
         return [*params, *(_own_option(name) for name in _of_named_methods() if name not in taken)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The flags under their headings."""
+        headings = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
+        hyper = "Hyper-parameters of methods"
+        headings |= dict.fromkeys(all_hyper_parameters(), hyper)
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*HEADINGS, hyper, "Output")}
+        for one in self.get_params(ctx):
+            if (record := one.get_help_record(ctx)) is not None:
+                sections[headings.get(one.name or "", "Output")].append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
 
 def own_methods_in(words: list[str]) -> list[str]:
@@ -294,6 +321,16 @@ def _flag_fields() -> list[Field[Any]]:
     return sorted(flags, key=lambda one: one.name not in Experiment.__annotations__)
 
 
+SUITED = {
+    **{
+        name: f"by the data set, {value} for {Experiment.dataset}"
+        for name, value in SETTINGS[Experiment.dataset].items()
+    },
+    **dict.fromkeys(("lr", "lr_decay"), "by data set and method: see fedlada methods --dataset NAME"),
+}
+"""Defaults that are not the same for all data sets, in words."""
+
+
 @cache
 def _types() -> dict[str, Any]:
     """The types of an experiment's fields, which take a while to read from their text."""
@@ -305,7 +342,9 @@ def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
     if isinstance(kind, types.UnionType):  # `float | None`
         kind = typing.get_args(kind)[0]
     help = one.metadata["help"]
-    if one.default not in (None, False):
+    if one.name in SUITED:
+        help += f"  [default: {SUITED[one.name]}]"
+    elif one.default not in (None, False):
         help += f"  [default: {one.default}]"
     choices = one.metadata["choices"]
     if one.name in ("method", "target"):

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-
 HEAVY = ("torch", "triton", "numpy", "safetensors")
 """Libraries that no flag needs."""
 
@@ -45,8 +44,6 @@ def _new(name: str) -> Any:
 
 
 class _Module(ModuleType):
-    __path__: list[str] = []
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
