@@ -274,9 +274,9 @@ def simulate(
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))
     if somebody_watches() if progress is None else progress:
-        if loss is None:
+        if loss is None and progress:  # else `result` says it
             observers.append(SaysLoss())
-        observers.append(live_or_plain(runner.method.name))
+        observers.append(live_or_plain(name or runner.method.name))
     folder = _folder(out, checkpoint_every)
     if not is_alone:
         # The first process speaks, writes and decides for all.

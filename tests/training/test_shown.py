@@ -27,7 +27,7 @@ def test_a_printed_result_is_one_screen():
     result = run(rounds=30, eval_every=2)
     lines = str(result).splitlines()
     assert lines[0] == "Result of fedavg: all 30 rounds were run"
-    assert "Sequential with 67 parameters trained" in lines[1]
+    assert "Sequential with 67 parameters trained by cross_entropy; " in lines[1]
     assert lines[2].startswith("History of 30 rounds, best test accuracy 0.")
     assert lines[3].split() == ["round", "train_loss", "test_loss", "test_accuracy"]
     assert [line.split()[0] for line in lines[4:]] == ["1", "2", "3", "4", "5", "...", "26", "27", "28", "29", "30"]

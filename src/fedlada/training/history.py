@@ -148,7 +148,8 @@ class Result:
         size = plural(self.server.params.numel(), "parameter")
         return [
             f"Result of {self.name or self.method.name}: {self.stopped}",
-            f"{type(self.model).__name__} with {size} trained; {megabytes:.2f} MB travelled, {seconds:.1f} s",
+            f"{type(self.model).__name__} with {size} trained by {self.loss or 'its loss'}; "
+            f"{megabytes:.2f} MB travelled, {seconds:.1f} s",
         ]
 
     def client_model(self, client: int) -> nn.Module:
