@@ -26,7 +26,7 @@ from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observer
+from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observers
 from fedlada.training.privacy import with_solved_noise
 from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
@@ -36,6 +36,7 @@ from fedlada.training.resolve import (
     resolve_clients,
     resolve_cohorts,
     resolve_device,
+    resolve_dtype,
     resolve_messages,
     resolve_method,
     resolve_model,
@@ -99,7 +100,7 @@ def simulate(
     attack: Attack | str | None = None,
     device: str | torch.device = "auto",
     threads: int = 1,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
 ) -> Result:
     """Train `model` on `train` over simulated clients and give back the final model and the history.
 
@@ -179,7 +180,7 @@ def simulate(
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
             the machine; large models on an idle CPU gain from more.
-        dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
+        dtype: torch.float32 or torch.float64, or their names, for model and data; by default the model's own.
     """
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
@@ -188,7 +189,7 @@ def simulate(
     if stop_at_accuracy is not None and test is None:
         raise ValueError("stop_at_accuracy needs test data")
     chosen = resolve_method(method).with_combiner(combiner)
-    seed = whole_number("seed", seed)
+    seed, dtype = whole_number("seed", seed), resolve_dtype(dtype)
     place = processes.own_device(resolve_device(device))
     network = resolve_model(model, seed, dtype)
     chosen = resolve_personal(personal, chosen, network)
@@ -270,7 +271,7 @@ def simulate(
         client_test=own_test,
     )
     check_targets(targets, simulation)
-    observers = [as_observer(callback) for callback in callbacks]
+    observers = as_observers(callbacks)
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))
     if somebody_watches() if progress is None else progress:

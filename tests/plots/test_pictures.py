@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,19 @@ def test_a_long_title_of_a_partition_stays_inside_the_picture():
 
 def test_a_notebook_shows_a_picture_without_pyplot():
     assert plot_partition([np.arange(3)], np.arange(3))._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_full_disk_is_said_with_the_file_and_leaves_no_half(suffix, tmp_path):
+    path = tmp_path / f"curve.{suffix}"
+    path.symlink_to("/dev/full")
+    chart = curves({"fedavg": [[{"round": 1, "train_loss": 0.5}]]}, "train_loss")
+    with pytest.raises(OSError, match=rf"curve\.{suffix} cannot be written: No space left on device"):
+        save_chart(chart, tmp_path / "curve", [suffix])
+    assert not path.is_symlink()
+
+
+def test_numbers_that_callbacks_added_have_pictures():
+    runs = [record(rows=[{"round": number, "seconds": 0.1, "worst_client": 0.5} for number in (1, 2)])]
+    assert {name.split("-by-")[0] for name in all_curves(runs)} == {"worst_client"}

@@ -7,6 +7,7 @@ import signal
 import sys
 
 import pytest
+import torch
 from torch import nn
 
 import fedlada
@@ -87,6 +88,15 @@ def test_progress_shows_on_a_terminal_unless_it_is_switched_off(progress, shown,
     assert ("3/3" in terminal.getvalue()) == shown
 
 
+@pytest.mark.parametrize("columns", [60, 150])
+def test_the_live_line_has_the_accuracy_however_narrow(columns, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    last = run().history[-1]["test_accuracy"]
+    assert f"test accuracy {last:.4f}" in terminal.getvalue()
+
+
 def test_progress_does_not_show_in_a_pipe(capsys):
     assert not somebody_watches()
     run()
@@ -127,3 +137,24 @@ def test_ctrl_c_before_the_first_round_is_over_raises_everywhere(monkeypatch):
     simulating = []
     with pytest.raises(KeyboardInterrupt):
         run(metrics={"slow": metric}, callbacks=[Simulating()])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"callbacks": press_ctrl_c}, r"callbacks must be a list: callbacks=\[press_ctrl_c\]"),
+        ({"callbacks": [3]}, r"a callback must be a function \(simulation, row\) or a fedlada.Observer, got 3"),
+        ({"dtype": "float16"}, "dtype must be one of float32, float64, got 'float16'"),
+        ({"metrics": [len]}, "metrics must be a dict of functions by name"),
+    ],
+)
+def test_small_slips_are_one_sentence(wrong, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(**wrong)
+
+
+def test_a_precision_goes_by_its_name_and_one_without_effect_is_said():
+    assert run(dtype="float64", rounds=1).server.params.dtype == torch.float64
+    result = run(precision="bf16", rounds=1)
+    assert result.stopped == "the one round was run"
+    assert "precision bf16 is the stacked engine's on a GPU and has no effect here" in result.engine_reason

@@ -110,7 +110,11 @@ def save_chart(
     paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
     with _matplotlib().rc_context(PAPER):
         for path, suffix in zip(paths, formats, strict=True):
-            figure.savefig(path, dpi=200, metadata=undated.get(suffix))
+            try:
+                figure.savefig(path, dpi=200, metadata=undated.get(suffix))
+            except OSError as error:
+                path.unlink(missing_ok=True)  # half a picture is none
+                raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
     return paths
 
 

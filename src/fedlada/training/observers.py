@@ -25,8 +25,17 @@ class _FunctionObserver(Observer):
         self.function(simulation, row)
 
 
+def as_observers(callbacks: Sequence[Callback]) -> list[Observer]:
+    """Observers as they are, functions as observers of rounds."""
+    if callable(callbacks) or isinstance(callbacks, Observer):
+        raise ValueError(f"callbacks must be a list: callbacks=[{getattr(callbacks, '__name__', 'mine')}]")
+    return [as_observer(callback) for callback in callbacks]
+
+
 def as_observer(callback: Callback) -> Observer:
     """An observer as it is, a function as an observer of rounds."""
+    if not (callable(callback) or isinstance(callback, Observer)):
+        raise ValueError(f"a callback must be a function (simulation, row) or a fedlada.Observer, got {callback!r}")
     return callback if isinstance(callback, Observer) else _FunctionObserver(callback)
 
 

@@ -10,6 +10,8 @@ from fedlada.training.history import Row
 from fedlada.training.observers import PlainProgress, describe
 from fedlada.training.simulation import Observer, Simulation
 
+WIDE = 120
+"""Columns of a terminal from which a line has room for everything."""
 SECONDS_BETWEEN = 0.2
 """Least time between two updates of a notebook's line: a front end cannot show thousands in a second."""
 
@@ -51,18 +53,27 @@ def live_or_plain(label: str = "") -> Observer:
     return LiveProgress(label)
 
 
+def in_brief(news: str, width: int) -> str:
+    """What a line that wide has room for: all that a round measured, or the accuracy alone."""
+    if width >= WIDE:
+        return news
+    parts = news.split(", ")
+    return next((part for part in parts if "accuracy" in part), parts[-1])
+
+
 def new_bars() -> Progress:
     """Bars on standard error, each with a field `news` for what there is to say."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(40 if console.width >= WIDE else 8),
         MofNCompleteColumn(),
         TextColumn("{task.fields[news]}", markup=False),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
     )
 
 
@@ -78,7 +89,7 @@ class LiveProgress(Observer):
         self.task = self.bar.add_task(self.label, total=num_rounds, completed=simulation.round, news="")
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        self.bar.update(self.task, completed=row["round"], news=describe(row))
+        self.bar.update(self.task, completed=row["round"], news=in_brief(describe(row), self.bar.console.width))
 
     def on_end(self, simulation: Simulation) -> None:
         self.bar.stop()

@@ -26,6 +26,7 @@ from fedlada.methods.validation import nearest
 from fedlada.models.factory import model_factory, trusted_factory
 from fedlada.training.suggested import ADAPTIVE, SGD_BASED, runs_amsgrad
 from fedlada.training.target import Target
+from fedlada.workbench.cli.headings import write_sections
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import SETTINGS
 
@@ -148,19 +149,6 @@ def experiment_flags(
 
 
 OWN = "fedlada: methods of one's own"
-HEADINGS: dict[str, str] = {
-    "Method and data": "method methods dataset data_dir augment image_size crop_size validation model personal config "
-    "trust",
-    "Clients": "num_clients cohort_size cohorts partition concentration fine_concentration refill classes_per_client "
-    "size_spread weights dropout stragglers attack",
-    "Training": "rounds batch_size local_epochs local_steps lr lr_decay warmup debias combiner messages seed seeds "
-    "target stop_at_target",
-    "Search": "grid select by halving each_alone sample",
-    "Privacy": "noise_multiplier target_epsilon target_delta noise_cohort noise_population",
-    "Evaluation": "eval_every eval_train_every eval_batch_size client_test personal_steps personal_every best",
-    "Computing": "device threads engine precision ordered dtype jobs",
-}
-"""The flags under each heading of a command's help; hyper-parameters have one of their own, others the last."""
 
 
 class MethodCommand(click.Command):
@@ -180,17 +168,7 @@ class MethodCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The flags under their headings."""
-        headings = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
-        hyper = "Hyper-parameters of methods"
-        headings |= dict.fromkeys(all_hyper_parameters(), hyper)
-        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*HEADINGS, hyper, "Output")}
-        for one in self.get_params(ctx):
-            if (record := one.get_help_record(ctx)) is not None:
-                sections[headings.get(one.name or "", "Output")].append(record)
-        for heading, records in sections.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+        write_sections(self.get_params(ctx), ctx, formatter, all_hyper_parameters())
 
 
 def own_methods_in(words: list[str]) -> list[str]:
