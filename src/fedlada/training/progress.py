@@ -54,7 +54,7 @@ def live_or_plain(label: str = "") -> Observer:
 
 
 def in_brief(news: str, width: int) -> str:
-    """What a line that wide has room for: all that a round measured, or the accuracy alone."""
+    """The news that a line so wide has room for: all that a round measured, or the accuracy alone."""
     if width >= WIDE:
         return news
     parts = news.split(", ")
