@@ -26,8 +26,9 @@ from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observer
+from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observers
 from fedlada.training.privacy import with_solved_noise
+from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
     Model,
     check_targets,
@@ -35,6 +36,7 @@ from fedlada.training.resolve import (
     resolve_clients,
     resolve_cohorts,
     resolve_device,
+    resolve_dtype,
     resolve_messages,
     resolve_method,
     resolve_model,
@@ -85,7 +87,7 @@ def simulate(
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
-    progress: bool = False,
+    progress: bool | None = None,
     name: str = "",
     out: str | Path | RunFolder | None = None,
     checkpoint_every: int = 10,
@@ -98,9 +100,13 @@ def simulate(
     attack: Attack | str | None = None,
     device: str | torch.device = "auto",
     threads: int = 1,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
 ) -> Result:
     """Train `model` on `train` over simulated clients and give back the final model and the history.
+
+    Ctrl-C at Python's prompt or in a notebook ends the run and gives back its result so far; in a loop over runs the
+    next one then starts. In a script it raises KeyboardInterrupt, as everywhere. Either way a folder has each whole
+    round, and the same call goes on.
 
     Args:
         model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
@@ -154,7 +160,7 @@ def simulate(
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is over.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
-        progress: show a progress display.
+        progress: show a progress display; by default on a terminal and in a notebook, where a person sees it move.
         name: how the run is called in reports and pictures, instead of by its method.
         out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
         checkpoint_every: rounds between checkpoints.
@@ -174,7 +180,7 @@ def simulate(
         device: "auto" takes a GPU where there is one.
         threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
             the machine; large models on an idle CPU gain from more.
-        dtype: torch.float32 or torch.float64 for model and data; by default the model's own.
+        dtype: torch.float32 or torch.float64, or their names, for model and data; by default the model's own.
     """
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
@@ -183,7 +189,7 @@ def simulate(
     if stop_at_accuracy is not None and test is None:
         raise ValueError("stop_at_accuracy needs test data")
     chosen = resolve_method(method).with_combiner(combiner)
-    seed = whole_number("seed", seed)
+    seed, dtype = whole_number("seed", seed), resolve_dtype(dtype)
     place = processes.own_device(resolve_device(device))
     network = resolve_model(model, seed, dtype)
     chosen = resolve_personal(personal, chosen, network)
@@ -270,21 +276,24 @@ def simulate(
         client_test=own_test,
     )
     check_targets(targets, simulation)
-    observers = [as_observer(callback) for callback in callbacks]
+    observers = as_observers(callbacks)
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))
-    if progress:
-        from fedlada.training.progress import live_or_plain  # rich is not needed without it
-
-        if loss is None:
+    if somebody_watches() if progress is None else progress:
+        if loss is None and progress:  # else `result` says it
             observers.append(SaysLoss())
-        observers.append(live_or_plain(runner.method.name))
+        observers.append(live_or_plain(name or runner.method.name))
     folder = _folder(out, checkpoint_every)
     if not is_alone:
         # The first process speaks, writes and decides for all.
         told, folder = (observers, folder) if processes.is_first() else ([], None)
         observers = [SharedState(), *told, SharedStop()]
-    simulation.run(rounds, observers, folder=folder)
+    try:
+        simulation.run(rounds, observers, folder=folder)
+    except KeyboardInterrupt:
+        if not (simulation.round and is_alone and is_interactive()):
+            raise
+        simulation.pause(f"stopped from the keyboard after round {simulation.round} of {rounds}")
     return simulation.result()
 
 

@@ -71,7 +71,7 @@ def test_tables_and_pages_are_made_again(tmp_path, command):
     asked = ["reproduce", "F7", "--scale", "smoke", "--device", "cpu", "--json", "--jobs", 1]
     first = json.loads(command(*asked, "--out", tmp_path / "a").out)["targets"]
     said = command("pack", tmp_path / "a", "--out", tmp_path / "runs.json", "--made", "hardware=a test").out
-    assert said.startswith(f"5 run(s) in {tmp_path / 'runs.json'}, ")
+    assert said.startswith(f"5 runs in {tmp_path / 'runs.json'}, ")
     again = command(*asked, "--merge", tmp_path / "runs.json", "--out", tmp_path / "b")
     assert json.loads(again.out)["targets"] == first
     before, after = (page_of(tmp_path / name / "report.html") for name in "ab")
@@ -248,7 +248,7 @@ def on(file):
 def test_runs_on_different_data_are_different_runs(two_data_sets, tmp_path, command):
     place = two_data_sets
     said = command("pack", place / "a", place / "b", "--out", tmp_path / "both.json").out
-    assert said.startswith("2 run(s)")
+    assert said.startswith("2 runs")
     command("pack", place / "a", "--out", tmp_path / "a.json")
     command("pack", place / "b", "--out", tmp_path / "b.json")
     elsewhere = shutil.copy(place / "a.npz", tmp_path / "other name.npz")

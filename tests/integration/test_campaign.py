@@ -203,7 +203,7 @@ def test_a_sweep_halves_and_never_sees_the_test_set(tmp_path, command):
 def test_a_sweep_without_held_out_data_says_that_the_test_set_was_evaluated(tmp_path, command):
     asked = ["sweep", "--set", "lr=0.1", *FLAGS, "--rounds", 1, "--jobs", 1, "--json", "--out", tmp_path]
     (note,) = json.loads(command(*asked, "--select", "train_loss", "--validation", 0).out)["table"]["notes"]
-    assert note.endswith("last train_loss of 1 seed(s); the test set was evaluated, but nothing was chosen by it.")
+    assert note.endswith("last train_loss of 1 seed; the test set was evaluated, but nothing was chosen by it.")
 
 
 def test_a_sweep_varies_each_name_alone(tmp_path, command):

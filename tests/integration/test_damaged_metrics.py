@@ -78,7 +78,7 @@ def test_a_page_of_many_runs_leaves_a_damaged_one_out_and_says_so(three_rounds, 
     (tmp_path / "runs" / "c" / "config.json").write_text("{")
     page = tmp_path / "page.html"
     said = command("report", tmp_path / "runs", "--out", page, code=1)
-    assert said.out.startswith("1 run(s) in ")
+    assert said.out.startswith("1 run in ")
     first, second = said.err.splitlines()
     assert first.startswith(f"fedlada: {tmp_path / 'runs' / 'b' / 'metrics.jsonl'}, line 2: test_accuracy is 'high'")
     assert first.endswith("; it is left out")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from command_line import ENVIRONMENT
 
+NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "own_data.ipynb"
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 
 
@@ -26,6 +29,28 @@ def test_example_runs(path, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert "accuracy" in run.stdout
+
+
+def test_the_notebook_runs_and_is_stored_with_its_results():
+    """Cell after cell as a kernel does it; what the last line of a cell shows is drawn or written too."""
+    book = json.loads(NOTEBOOK.read_text())
+    names: dict[str, object] = {}
+    for cell in book["cells"]:
+        if cell["cell_type"] == "code":
+            assert all(output["output_type"] != "error" for output in cell["outputs"])
+            _run_cell("".join(cell["source"]), names, {kind for one in cell["outputs"] for kind in one.get("data", ())})
+    assert [len(histories) for histories in names["histories"].values()] == [2, 2, 2]
+
+
+def _run_cell(source, names, stored):
+    *lines, last = ast.parse(source).body
+    exec(compile(ast.Module(lines, []), str(NOTEBOOK), "exec"), names)
+    if not isinstance(last, ast.Expr):
+        exec(compile(ast.Module([last], []), str(NOTEBOOK), "exec"), names)
+        return
+    shown = eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names)
+    for kind, method in (("text/html", "_repr_html_"), ("image/png", "_repr_png_")):
+        assert bool(getattr(shown, method, str)()) == (kind in stored), source
 
 
 def test_there_are_examples():

@@ -46,7 +46,9 @@ def test_no_word_of_a_table_is_broken(columns):
     assert max(map(len, lines)) <= columns
 
 
-def test_in_a_very_narrow_terminal_words_are_broken_and_none_is_cut():
+def test_in_a_very_narrow_terminal_each_cell_has_a_line_of_its_own():
     lines = in_a_terminal("methods", columns=50)[:-2]  # behind the table are sentences
     assert max(map(len, lines)) <= 50
     assert "…" not in "".join(lines)
+    assert {"TowardGlobalDirection", "fedadam_amended", "bias_correction"} <= set(" ".join(lines).split())
+    assert [line.split() for line in lines].count(["method", "fedlada"]) == 1

@@ -60,7 +60,7 @@ def data_of(path):
 def test_report_makes_a_page_and_pictures(compared, command, tmp_path):
     code, out, _ = command("report", compared, "--out", "new/page.html", "--plots", "plots", "--formats", "svg")
     assert code == 0
-    assert "4 run(s) in new/page.html" in out
+    assert "4 runs in new/page.html" in out
     data = data_of(tmp_path / "new" / "page.html")
     assert data["title"] == "fedavg, fedlada on digits"
     assert [run["label"] for run in data["runs"]] == [f"{m}, seed {s}" for m in ("fedavg", "fedlada") for s in (0, 1)]

@@ -358,7 +358,7 @@ def test_runs_of_a_gpu_are_shown_where_there_is_none(smoke, tmp_path, command):
     asked = ["reproduce", "F1", "--scale", "smoke", "--device", "cuda", "--out", tmp_path / "new"]
     refused = command(*asked, code=2).err
     assert "device 'cuda' cannot be used here" in refused
-    assert "3 run(s) are not there yet" in refused
+    assert "3 runs not there yet cannot do without" in refused
     assert not (tmp_path / "new").exists()
     assert (
         "in " + str(tmp_path / "gpu") + " is needed here"

@@ -63,6 +63,22 @@ def test_resuming_a_finished_run_changes_nothing(six_rounds):
     assert before == {path: path.read_bytes() for path in before}
 
 
+def test_fewer_rounds_than_planned_are_refused_with_the_way_out(six_rounds):
+    done = fedlada("resume", six_rounds, "--rounds", 4, code=2)
+    assert f"{six_rounds} was to have 6 rounds, more than --rounds 4: leave --rounds out" in done.stderr
+    assert json.loads((six_rounds / "config.json").read_text())["rounds"] == 6
+    assert len(rows(six_rounds)) == 6
+
+
+def test_a_run_says_after_which_round_it_goes_on(six_rounds):
+    assert "fedlada: going on after round 6 of 7\n" in fedlada("resume", six_rounds, "--rounds", 7).stderr
+
+
+def test_every_file_is_for_those_whom_the_umask_lets_read(six_rounds):
+    usual = (six_rounds / "config.json").stat().st_mode
+    assert {path.stat().st_mode for path in six_rounds.rglob("*.safetensors")} == {usual}
+
+
 def test_resuming_goes_on_further(six_rounds, tmp_path):
     resumed_equals_whole(six_rounds, tmp_path)
 
@@ -449,12 +465,6 @@ def test_a_folder_without_a_newer_flag_goes_on(six_rounds, tmp_path):
     del config["size_spread"]
     path.write_text(json.dumps(config))
     resumed_equals_whole(six_rounds, tmp_path)
-
-
-def test_asking_for_fewer_rounds_forgets_nothing(six_rounds):
-    fedlada("resume", six_rounds, "--rounds", 2, "--quiet")
-    assert json.loads((six_rounds / "config.json").read_text())["rounds"] == 6
-    assert len(rows(six_rounds)) == 6
 
 
 def test_a_broken_configuration_is_named(six_rounds):

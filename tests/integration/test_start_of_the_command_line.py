@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,58 @@ def without_torch(*words: str, error: str = "ImportError('torch is imported')") 
 def test_simple_questions_do_not_wait_for_torch(words):
     done = without_torch(*words)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+EVERY_HELP = """
+import sys
+from fedlada.workbench.cli import data, fedlada, stand_in
+import click
+stand_in.install()
+for group in (fedlada, data.data):
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if not isinstance(command, click.Group):
+            print(command.get_help(click.Context(command, info_name=name, terminal_width=100)))
+print("torch" in sys.modules and hasattr(sys.modules["torch"], "__version__"), file=sys.stderr)
+"""
+
+
+def test_the_help_of_every_command_is_the_same_without_torch(capsys):
+    """Flags are declared beside code that imports torch: a stand-in is imported in its place."""
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_HELP], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "False\n")
+    for group in (command_line, data):
+        for name in group.places:
+            command = group.get_command(click.Context(group), name)
+            if not isinstance(command, click.Group):
+                print(command.get_help(click.Context(command, info_name=name, terminal_width=100)))
+    assert sorted(done.stdout.splitlines()) == sorted(capsys.readouterr().out.splitlines())
+
+
+def test_help_and_flags_are_answered_without_torch(monkeypatch):
+    done = without_torch("run", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--alpha" in done.stdout
+    for name, value in (("COMPLETE", "bash_complete"), ("COMP_WORDS", "fedlada run --alp"), ("COMP_CWORD", "2")):
+        monkeypatch.setitem(ENVIRONMENT, name.replace("COMPLETE", "_FEDLADA_COMPLETE"), value)
+    assert without_torch().stdout == "plain,--alpha\n"
+
+
+def test_flags_stand_under_headings_with_defaults_that_depend_on_the_data():
+    context = click.Context(command_line.get_command(click.Context(command_line), "run"), terminal_width=200)
+    sections = dict(part.split(":\n", 1) for part in context.command.get_help(context).split("\n\n")[4:])
+    assert list(sections)[:2] == ["Method and data", "Clients"]
+    assert "[default: by the data set, 50 for digits]" in sections["Clients"]
+    assert "--alpha" in sections["Hyper-parameters of methods"]
+    assert re.findall(r"--[a-z-]+", sections["Output"])[:3] == ["--checkpoint-every", "--checkpoint-minutes", "--keep"]
+
+
+def test_nothing_runs_where_help_is_the_value_of_a_flag():
+    done = without_torch("run", "--rounds", "1", "--out", "--help")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--help must not be the value of a flag" in done.stderr
 
 
 def test_a_wrong_command_does_not_wait_for_torch():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.curves import curves
-from fedlada.plots.draw import draw_chart, save_chart
+from fedlada.plots.draw import draw_chart, plot_partition, save_chart
 from fedlada.workbench.report.curves import all_curves
 from run_records import record
 
@@ -55,3 +58,35 @@ def test_charts_side_by_side_share_a_legend_and_an_axis():
     assert first.get_legend() is not None
     assert second.get_legend() is None
     assert (first.get_ylabel(), second.get_ylabel(), second.get_xlabel()) == ("accuracy", "", "MB")
+
+
+def test_a_long_title_of_a_partition_stays_inside_the_picture():
+    title = "digits: Dirichlet(num_clients=30, concentration=0.1, refill=False, size_spread=0.0), named at length"
+    figure = plot_partition([np.arange(4), np.arange(4, 9)], np.arange(9) % 3, title=title)
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    box = axes.title.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    assert " ".join(axes.get_title().split()) == title
+    assert axes.get_ylim()[1] > 5
+
+
+def test_a_notebook_shows_a_picture_without_pyplot():
+    assert plot_partition([np.arange(3)], np.arange(3))._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_full_disk_is_said_with_the_file_and_leaves_no_half(suffix, tmp_path):
+    path = tmp_path / f"curve.{suffix}"
+    path.symlink_to("/dev/full")
+    chart = curves({"fedavg": [[{"round": 1, "train_loss": 0.5}]]}, "train_loss")
+    with pytest.raises(OSError, match=rf"curve\.{suffix} cannot be written: No space left on device"):
+        save_chart(chart, tmp_path / "curve", [suffix])
+    assert not path.is_symlink()
+
+
+def test_numbers_that_callbacks_added_have_pictures():
+    runs = [record(rows=[{"round": number, "seconds": 0.1, "worst_client": 0.5} for number in (1, 2)])]
+    assert {name.split("-by-")[0] for name in all_curves(runs)} == {"worst_client"}

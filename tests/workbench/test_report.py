@@ -276,7 +276,7 @@ def test_a_comparison_of_losses_is_won_by_the_lower():
     assert [comparison.rounds_to_target(name) for name in RIVALS] == [[3], [2]]
     assert (comparison.speed_up("mine"), comparison.best_accuracies("mine")) == (1.5, [0.25])
     table = comparison.to_table()
-    assert table.title == "Test loss target 0.5, mean ± standard deviation over 1 seed(s)"
+    assert table.title == "Test loss target 0.5, mean ± standard deviation over 1 seed"
     cells = dict(zip(table.columns, table.rows[1], strict=True))
     assert (cells["final test loss"], cells["best test loss"]) == ("0.75", "0.25")
     assert comparison.to_csv().splitlines()[0].endswith("bytes_to_target,final_test_loss,best_test_loss,failure")

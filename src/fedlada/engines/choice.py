@@ -46,6 +46,8 @@ def choose_engine(
         engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)
         if name == "auto":
             engine.why += ", which is the faster way on a CPU"
+        if precision in ("bf16", "tf32"):
+            engine.why += f"; precision {precision} is the stacked engine's on a GPU and has no effect here"
         return engine
     try:
         return StackedEngine(

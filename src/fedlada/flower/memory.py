@@ -60,7 +60,7 @@ class Memories:
         self.folder.mkdir(parents=True, exist_ok=True)
         vectors: dict[str, Tensor] = {name: vector.detach().cpu().contiguous() for name, vector in named_tensors(kept)}
         with FileLock(self.folder / ".lock"):
-            write_atomic(self._path(version), lambda beside: save_file(vectors, beside))
+            write_atomic(self._path(version), lambda beside: save_file(vectors, beside), private=True)
             for one in self.versions():
                 if one not in needed and _is_past(one, version.attempt, needed):
                     self._path(one).unlink(missing_ok=True)

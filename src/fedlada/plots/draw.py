@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +36,9 @@ PAPER: dict[Any, Any] = {
 }
 """How pictures for a paper are set."""
 
+LETTERS_PER_INCH = 9
+"""Of a title, so that its lines are no wider than the picture."""
+
 
 def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tuple[Figure, Any]:
     """A figure that no window system needs to know of, and its axes: one, or several side by side."""
@@ -42,7 +48,14 @@ def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tup
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         axes.set_axisbelow(True)
+    vars(figure)["_repr_png_"] = partial(_png, figure)  # a notebook shows it, whether or not pyplot is there
     return figure, every[0] if columns == 1 else every
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    return file.getvalue()
 
 
 def _matplotlib() -> Any:
@@ -97,7 +110,11 @@ def save_chart(
     paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
     with _matplotlib().rc_context(PAPER):
         for path, suffix in zip(paths, formats, strict=True):
-            figure.savefig(path, dpi=200, metadata=undated.get(suffix))
+            try:
+                figure.savefig(path, dpi=200, metadata=undated.get(suffix))
+            except OSError as error:
+                path.unlink(missing_ok=True)  # half a picture is none
+                raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
     return paths
 
 
@@ -172,7 +189,8 @@ def plot_partition(clients: Sequence[Ints], labels: np.ndarray[Any, Any], *, tit
         bottom += counts[:, column]
     axes.set_xlabel("client")
     axes.set_ylabel("samples")
-    axes.set_title(title)
+    axes.set_title(textwrap.fill(title, int(LETTERS_PER_INCH * figure.get_figwidth())))
+    axes.margins(y=0.08)
     if len(classes) <= 20:
         axes.legend(title="class", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,17 @@ class CannotWrite(OSError):
         super().__init__(f"{path} cannot be written ({reason}); what was saved before it is whole")
 
 
-def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, make it durable, then give it its name."""
+def write_atomic(path: Path, write: Callable[[Path], object], *, private: bool = False) -> None:
+    """Let `write` fill a file beside `path`, make it durable, then give it its name.
+
+    The umask decides who may read it, whatever `write` uses; a private file is for its owner alone.
+    """
     beside = path.with_name(f".{path.name}.part")
     try:
+        beside.touch(0o600 if private else 0o666)
+        mode = stat.S_IMODE(beside.stat().st_mode)
         write(beside)
+        beside.chmod(mode)  # safetensors makes a new file, for its owner alone
         make_durable(beside)
         os.replace(beside, path)
     except (OSError, SafetensorError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server
 from fedlada.models.flat import model_with
+from fedlada.training.shown import as_html, as_lines, plural
 from fedlada.training.target import is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
@@ -38,6 +40,17 @@ class History(Sequence[Row]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        return "\n".join([self._headline(), *as_lines(self.rows)])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self._headline())}</p>{as_html(self.rows)}"
+
+    def _headline(self) -> str:
+        metric, best = self.judged_by, self.best()
+        known = "" if best is None else f", best {metric.replace('_', ' ')} {best:.4f}"
+        return f"History of {plural(len(self), 'round')}{known}"
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -97,12 +110,12 @@ class History(Sequence[Row]):
         return pandas.DataFrame(self.rows).set_index("round")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a simulation."""
 
     model: nn.Module
-    """A copy of the given model with the final global parameters."""
+    """A copy of the given model with the final global parameters, in evaluation mode."""
     history: History
     method: FederatedMethod
     server: Server
@@ -121,6 +134,23 @@ class Result:
     """With `client_test`, what was measured of each client in the last evaluated round."""
     kept: Mapping[int, Kept] = field(default_factory=dict)
     """The private memory of each client that took part, where the method or personal parameters need one."""
+
+    def __repr__(self) -> str:
+        return "\n".join([*self._about(), repr(self.history)])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{'<br>'.join(map(escape, self._about()))}</p>{self.history._repr_html_()}"
+
+    def _about(self) -> list[str]:
+        rows = self.history.rows
+        megabytes = sum(row.get("bytes_up", 0) + row.get("bytes_down", 0) for row in rows) / 1e6
+        seconds = sum(row.get("seconds") or 0.0 for row in rows)
+        size = plural(self.server.params.numel(), "parameter")
+        return [
+            f"Result of {self.name or self.method.name}: {self.stopped}",
+            f"{type(self.model).__name__} with {size} trained by {self.loss or 'its loss'}; "
+            f"{megabytes:.2f} MB travelled, {seconds:.1f} s",
+        ]
 
     def client_model(self, client: int) -> nn.Module:
         """The model of one client: the global one, with the client's own personal parameters."""

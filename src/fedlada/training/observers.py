@@ -10,6 +10,7 @@ from typing import TextIO
 from fedlada.engines.default_loss import WORDS
 from fedlada.engines.engine import Engine
 from fedlada.training.history import Row
+from fedlada.training.shown import EVALUATED
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import ACCURACY, Target
 
@@ -24,8 +25,17 @@ class _FunctionObserver(Observer):
         self.function(simulation, row)
 
 
+def as_observers(callbacks: Sequence[Callback]) -> list[Observer]:
+    """Observers as they are, functions as observers of rounds."""
+    if callable(callbacks) or isinstance(callbacks, Observer):
+        raise ValueError(f"callbacks must be a list: callbacks=[{getattr(callbacks, '__name__', 'mine')}]")
+    return [as_observer(callback) for callback in callbacks]
+
+
 def as_observer(callback: Callback) -> Observer:
     """An observer as it is, a function as an observer of rounds."""
+    if not (callable(callback) or isinstance(callback, Observer)):
+        raise ValueError(f"a callback must be a function (simulation, row) or a fedlada.Observer, got {callback!r}")
     return callback if isinstance(callback, Observer) else _FunctionObserver(callback)
 
 
@@ -74,9 +84,7 @@ def describe(row: Row) -> str:
     parts += [
         f"{name.replace('_', ' ')} {value:.4f}"
         for name, value in row.items()
-        if name.startswith(("test_", "validation_", "full_train_", "client_", "personal_"))
-        and not name.endswith(("_worst_decile", "_std"))
-        and isinstance(value, float)
+        if name.startswith(EVALUATED) and not name.endswith(("_worst_decile", "_std")) and isinstance(value, float)
     ]
     if row.get("epsilon") is not None:
         parts.append(f"epsilon {row['epsilon']:.4g}")

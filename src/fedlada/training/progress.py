@@ -1,20 +1,49 @@
-"""A live progress line on a terminal, plain lines elsewhere."""
+"""A live progress line on a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from fedlada.training.history import Row
 from fedlada.training.observers import PlainProgress, describe
 from fedlada.training.simulation import Observer, Simulation
 
+WIDE = 120
+"""Columns of a terminal from which a line has room for everything."""
+SECONDS_BETWEEN = 0.2
+"""Least time between two updates of a notebook's line: a front end cannot show thousands in a second."""
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+def shell() -> Any:
+    """IPython's shell where this runs in one, else None."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def in_a_notebook() -> bool:
+    """Whether IPython's shell belongs to a kernel, whose front end shows what is displayed."""
+    return hasattr(shell(), "kernel")
+
+
+def somebody_watches() -> bool:
+    """Whether a progress display would be seen as it moves: on a terminal, or in a notebook."""
+    return in_a_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def is_interactive() -> bool:
+    """Whether a person types Python here: its prompt, `python -i`, IPython or a notebook; not a script."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or shell() is not None
+
+
 def live_or_plain(label: str = "") -> Observer:
-    """The live display if standard error is a terminal and rich is installed."""
+    """The live display in a notebook, or if standard error is a terminal and rich is installed."""
+    if in_a_notebook():
+        return NotebookProgress(label)
     if not sys.stderr.isatty():
         return PlainProgress(label=label)
     try:
@@ -24,18 +53,27 @@ def live_or_plain(label: str = "") -> Observer:
     return LiveProgress(label)
 
 
+def in_brief(news: str, width: int) -> str:
+    """The news that a line so wide has room for: all that a round measured, or the accuracy alone."""
+    if width >= WIDE:
+        return news
+    parts = news.split(", ")
+    return next((part for part in parts if "accuracy" in part), parts[-1])
+
+
 def new_bars() -> Progress:
     """Bars on standard error, each with a field `news` for what there is to say."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(40 if console.width >= WIDE else 8),
         MofNCompleteColumn(),
         TextColumn("{task.fields[news]}", markup=False),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
     )
 
 
@@ -51,7 +89,33 @@ class LiveProgress(Observer):
         self.task = self.bar.add_task(self.label, total=num_rounds, completed=simulation.round, news="")
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        self.bar.update(self.task, completed=row["round"], news=describe(row))
+        self.bar.update(self.task, completed=row["round"], news=in_brief(describe(row), self.bar.console.width))
 
     def on_end(self, simulation: Simulation) -> None:
         self.bar.stop()
+
+
+class NotebookProgress(Observer):
+    """One line of a notebook that is replaced after each round, and stays as the last."""
+
+    def __init__(self, label: str = "") -> None:
+        self.label = f"{label}: " if label else ""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        from IPython.display import display
+
+        self.num_rounds, self.shown = num_rounds, time.monotonic()
+        self.handle = display(self._line(simulation.round, "starting"), raw=True, display_id=True)
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        now = time.monotonic()
+        if now - self.shown >= SECONDS_BETWEEN:
+            self.shown = now
+            self.handle.update(self._line(row["round"], describe(row)), raw=True)
+
+    def on_end(self, simulation: Simulation) -> None:
+        news = describe(simulation.history[-1]) if simulation.history else "no round was run"
+        self.handle.update(self._line(simulation.round, news), raw=True)
+
+    def _line(self, round: int, news: str) -> dict[str, str]:
+        return {"text/plain": f"{self.label}round {round}/{self.num_rounds}: {news}"}

@@ -30,7 +30,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.personal import Personal
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.transforms import check_transform
-from fedlada.methods.validation import probability
+from fedlada.methods.validation import one_of, probability
 from fedlada.models.flat import trainable
 from fedlada.training.simulation import Simulation
 from fedlada.training.suggested import suggested
@@ -39,6 +39,15 @@ from fedlada.training.target import ACCURACY, Target
 Model = nn.Module | Callable[[], nn.Module]
 Place = tuple[torch.device, torch.dtype]
 """Where samples lie, and in which precision."""
+
+
+def resolve_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The precision of that name, or the given one."""
+    named = {"float32": torch.float32, "float64": torch.float64}
+    if isinstance(dtype, str):
+        one_of("dtype", dtype, tuple(named))
+        return named[dtype]
+    return dtype
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

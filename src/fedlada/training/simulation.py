@@ -154,7 +154,7 @@ class Simulation:
                     self._measure(row, self.server, self.kept, is_last=True)  # also when nobody knew that it was
                 for observer in storing:
                     observer.on_round(self, row)
-            self.stop(f"all {num_rounds} rounds were run")
+            self.stop("the one round was run" if num_rounds == 1 else f"all {num_rounds} rounds were run")
         except TrainingDiverged as error:
             self.stop(str(error))
             error.result = self.result()
@@ -244,7 +244,7 @@ class Simulation:
     def result(self) -> Result:
         """The model, the history and the server as they are now."""
         engine = self.engine
-        model = engine.model(self.server.params)
+        model = engine.model(self.server.params).eval()
         about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.measures.by_client, self.kept)
         return Result(model, self.history, engine.method, self.server, *about)
 

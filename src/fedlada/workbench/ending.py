@@ -15,6 +15,13 @@ HANGUP: int | None = getattr(signal, "SIGHUP", None)
 SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, *(() if HANGUP is None else (HANGUP,)))
 
 
+def asked_by(number: int) -> str:
+    """How a run was asked to end, for its summary."""
+    if number == HANGUP:
+        return "stopped because the terminal was closed"
+    return "stopped from the keyboard" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+
+
 @contextmanager
 def when_asked_to_end(
     handler: Callable[[int, FrameType | None], Any] | signal.Handlers, signals: Sequence[int] = SIGNALS

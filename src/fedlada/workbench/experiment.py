@@ -284,6 +284,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             best=full.best,
             stop_at=full.build_stop(),
             callbacks=[*callbacks, *trackers],
+            progress=False,  # who calls this shows it its own way
             out=None if out is None else self.folder(out),
             engine=full.engine,
             precision=full.precision,

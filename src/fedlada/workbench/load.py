@@ -84,7 +84,7 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
         model = experiment.build_model(replace(experiment, augment="none").load_data())
     # As the run made it: what is frozen is in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)
-    network = copy.deepcopy(made) if made is model else made
+    network = (copy.deepcopy(made) if made is model else made).eval()
     names = read_names(folder)
     history = History(read_rows(folder / "metrics.jsonl"), client_names=names.clients, class_names=names.classes)
     return StoredRun(folder, config, history, *_trained(folder, network, len(history)), trust)

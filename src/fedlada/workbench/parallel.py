@@ -259,7 +259,7 @@ class _Reporter(Observer):
         now = time.monotonic()
         self.slowest, self.since = max(self.slowest, now - self.since), now
         if self.channel.stop.is_set():
-            simulation.pause("stopped from the keyboard")
+            simulation.pause("asked to stop")
         elif self.channel.is_late(self.slowest):
             simulation.pause("the time is over")
 

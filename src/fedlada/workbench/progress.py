@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedlada.training.progress import new_bars
+from fedlada.training.progress import in_brief, new_bars
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -110,7 +110,8 @@ class Bars(Display):
     def update(self, number: int, round: int, news: str, finished: bool) -> None:
         """Move the bars."""
         self.estimate.update(number, round, finished)
-        self.bars.update(self.tasks[number], completed=round, news=news, visible=not finished)
+        brief = in_brief(news, self.bars.console.width)
+        self.bars.update(self.tasks[number], completed=round, news=brief, visible=not finished)
         left = self.estimate.seconds_left()
         self.bars.update(
             self.total,

@@ -11,6 +11,7 @@ from fedlada.engines.processes import refuse_several
 from fedlada.methods.validation import count, positive
 from fedlada.runs.folder import discard_states
 from fedlada.training.resolve import resolve_device
+from fedlada.training.shown import plural
 from fedlada.workbench.campaign.identity import whole_length
 from fedlada.workbench.campaign.request import Outcome, Request
 from fedlada.workbench.campaign.store import RunStore
@@ -109,7 +110,7 @@ def check_devices(requests: Sequence[Request], store: RunStore, shard: Shard) ->
             resolve_device(device)
         except ValueError as error:
             num_runs = sum(device in devices for devices in needed)
-            raise ValueError(f"{error}; {num_runs} run(s) are not there yet and need it") from None
+            raise ValueError(f"{error}; {plural(num_runs, 'run')} not there yet cannot do without") from None
 
 
 def _open(requests: Sequence[Request], store: RunStore, shard: Shard) -> Iterable[tuple[str, list[Request]]]:

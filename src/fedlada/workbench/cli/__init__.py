@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from fedlada import __version__
+from fedlada.workbench.cli import stand_in
 from fedlada.workbench.cli.groups import LazyGroup
 from fedlada.workbench.words import asked_of_a_full_gpu
 
@@ -71,6 +73,8 @@ def fedlada() -> None:
 
 def main() -> None:
     """Run the command line; every error is one sentence on standard error."""
+    if stand_in.only_asks(sys.argv[1:], os.environ):
+        stand_in.install()
     try:
         code = fedlada(standalone_mode=False, prog_name="fedlada")
     except click.exceptions.NoArgsIsHelpError as error:

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fedlada.methods.validation import nearest
 from fedlada.models.factory import model_factory, trusted_factory
 from fedlada.training.suggested import ADAPTIVE, SGD_BASED, runs_amsgrad
 from fedlada.training.target import Target
+from fedlada.workbench.cli.headings import write_sections
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import SETTINGS
 
@@ -165,6 +166,10 @@ class MethodCommand(click.Command):
         taken = {one.name for one in params}
         return [*params, *(_own_option(name) for name in _of_named_methods() if name not in taken)]
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The flags under their headings."""
+        write_sections(self.get_params(ctx), ctx, formatter, all_hyper_parameters())
+
 
 def own_methods_in(words: list[str]) -> list[str]:
     """The methods of one's own that a command line names."""
@@ -294,12 +299,30 @@ def _flag_fields() -> list[Field[Any]]:
     return sorted(flags, key=lambda one: one.name not in Experiment.__annotations__)
 
 
+SUITED = {
+    **{
+        name: f"by the data set, {value} for {Experiment.dataset}"
+        for name, value in SETTINGS[Experiment.dataset].items()
+    },
+    **dict.fromkeys(("lr", "lr_decay"), "by data set and method: see fedlada methods --dataset NAME"),
+}
+"""Defaults that are not the same for all data sets, in words."""
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """The types of an experiment's fields, which take a while to read from their text."""
+    return typing.get_type_hints(Experiment)
+
+
 def _field_option(one: Field[Any]) -> Callable[[Command], Command]:
-    kind = typing.get_type_hints(Experiment)[one.name]
+    kind = _types()[one.name]
     if isinstance(kind, types.UnionType):  # `float | None`
         kind = typing.get_args(kind)[0]
     help = one.metadata["help"]
-    if one.default not in (None, False):
+    if one.name in SUITED:
+        help += f"  [default: {SUITED[one.name]}]"
+    elif one.default not in (None, False):
         help += f"  [default: {one.default}]"
     choices = one.metadata["choices"]
     if one.name in ("method", "target"):

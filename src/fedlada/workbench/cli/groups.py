@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fedlada.methods.validation import nearest
+from fedlada.workbench.cli import stand_in
 
 
 class LazyGroup(click.Group):
@@ -37,6 +38,8 @@ class LazyGroup(click.Group):
             return None
         module, _, name = self.places[cmd_name][0].partition(":")
         found: click.Command = getattr(import_module(module), name)
+        if stand_in.is_installed() and not isinstance(found, click.Group):
+            found.callback = stand_in.refuse_to_run
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

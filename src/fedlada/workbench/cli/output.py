@@ -34,7 +34,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_row(*(Text(cell) for cell in row))
     out = console()
     if out.measure(table, options=out.options.update(width=WIDE)).maximum > out.width:
-        _make_narrow(table, columns, lines, out.width)
+        if sum(_longest_words(columns, lines)) > _room(len(columns), out.width):
+            table = _as_records(columns, lines, title)
+        else:
+            _make_narrow(table, columns, lines, out.width)
     out.print(table, no_wrap=not sys.stdout.isatty(), crop=False, soft_wrap=False)
 
 
@@ -47,18 +50,36 @@ def print_tables(tables: Iterable[Table], end: str = "\n") -> None:
         print(end=end)
 
 
-def _make_narrow(table: RichTable, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
-    """No frame, and columns as wide as their longest word; where that is too much, the widest break their words."""
-    table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
+def _longest_words(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> list[int]:
     words = [" ".join([name, *(line[number] for line in lines)]).split() for number, name in enumerate(columns)]
-    widths = [max(map(cell_len, own), default=1) for own in words]
-    room = width - 2 * len(columns) + 1  # a space behind each column, one between two
-    while sum(widths) > room and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
+    return [max(map(cell_len, own), default=1) for own in words]
+
+
+def _room(num_columns: int, width: int) -> int:
+    return width - 2 * num_columns + 1  # a space behind each column, one between two
+
+
+def _make_narrow(table: RichTable, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
+    """No frame, and columns as wide as their longest word; what is left goes to the longest text."""
+    table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
+    widths = _longest_words(columns, lines)
     longest = [max((cell_len(line[number]) for line in lines), default=0) for number in range(len(columns))]
-    widths[longest.index(max(longest))] += max(0, room - sum(widths))  # what is left goes to the longest text
+    widths[longest.index(max(longest))] += _room(len(columns), width) - sum(widths)
     for column, own in zip(table.columns, widths, strict=True):
         column.width = own
+
+
+def _as_records(columns: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> RichTable:
+    """One line a cell, where even words would have to break: the name of its column, then its text."""
+    table = RichTable.grid(padding=(0, 2, 0, 0))
+    table.title, table.title_justify = title or None, "left"
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for line in lines:
+        for name, cell in zip(columns, line, strict=True):
+            table.add_row(Text(name), Text(cell))
+        table.add_row("", "")
+    return table
 
 
 def make_folder(folder: Path) -> None:

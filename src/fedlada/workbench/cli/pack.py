@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fedlada.training.shown import plural
 from fedlada.workbench.campaign.archive import Archive, read_archive
 from fedlada.workbench.campaign.archived_run import ArchivedRun
 from fedlada.workbench.campaign.store import runs_in
@@ -36,7 +37,7 @@ def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
     archive = known.with_runs(run for run in runs if any(run.progress))
     make_folder(out.parent)
     archive.write(out)
-    print(f"{len(archive.runs)} run(s) in {out}, {out.stat().st_size / 1000:.1f} kB")
+    print(f"{plural(len(archive.runs), 'run')} in {out}, {out.stat().st_size / 1000:.1f} kB")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from fedlada.plots.draw import FORMATS, save_chart
+from fedlada.training.shown import plural
 from fedlada.workbench.cli.flags import Words
 from fedlada.workbench.cli.output import make_folder
 from fedlada.workbench.report.curves import all_curves
@@ -59,7 +60,7 @@ def report(
         raise ValueError(f"{path} is a folder: --out names the page, as in {path / 'report.html'}")
     name = title or title_of(folders, runs)
     write_page(path, title=name, runs=runs, tables=tables, charts=charts, notes=notes, command=command)
-    print(f"{len(runs)} run(s) in {path}: open it in a browser")
+    print(f"{plural(len(runs), 'run')} in {path}: open it in a browser")
     if plots is not None:
         make_folder(plots)
         figures = {f"figure-{number}": chart for number, chart in enumerate(charts, start=1)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedlada.training.history import Result
 from fedlada.training.observers import Callback, loss_in_words
 from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
+from fedlada.training.shown import plural
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import ACCURACY, Target
 from fedlada.workbench.cli.flags import (
@@ -31,7 +33,7 @@ from fedlada.workbench.cli.flags import (
     trust_flag,
 )
 from fedlada.workbench.cli.output import new_folder
-from fedlada.workbench.ending import when_asked_to_end
+from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
@@ -63,7 +65,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round, if it is later than planned.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round; not fewer than planned.")
 @click.option("--data-dir", help="Where the data lie now.")
 @method_flag
 @model_flag
@@ -92,7 +94,12 @@ def resume(
         raise ValueError(f"{folder} was {how_made(stored)}: {way} with the same arguments and out= again")
     experiment = stored_experiment(folder, stored, model=model, method=method, trust=trust)
     if rounds is not None:
-        experiment = replace(experiment, rounds=max(rounds, experiment.rounds))
+        if rounds < experiment.rounds:
+            raise ValueError(
+                f"{folder} was to have {experiment.rounds} rounds, more than --rounds {rounds}: leave --rounds out to "
+                "go on to there, or give more; Ctrl-C ends a run earlier"
+            )
+        experiment = replace(experiment, rounds=rounds)
     if data_dir is not None:
         experiment = replace(experiment, data_dir=data_dir)
     execute(experiment, folder, quiet=quiet, as_json=as_json)
@@ -132,11 +139,13 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
 
 
 class EngineLine(Observer):
-    """Says which engine runs the clients, why, and with which loss."""
+    """Says which engine runs the clients, why, with which loss, and from which round a stored run goes on."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         """Before the first round."""
         print(f"fedlada: {simulation.engine.why}; the loss is {loss_in_words(simulation.engine)}", file=sys.stderr)
+        if 0 < simulation.round < num_rounds:
+            print(f"fedlada: going on after round {simulation.round} of {num_rounds}", file=sys.stderr)
 
 
 class Interrupt(Observer):
@@ -144,19 +153,21 @@ class Interrupt(Observer):
 
     def __init__(self) -> None:
         self.pressed = False
+        self.reason = ""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """A signal handler."""
         if self.pressed:
             raise KeyboardInterrupt
-        self.pressed = True
+        self.pressed, self.reason = True, asked_by(number)
         if processes.is_first():
-            print("\nfedlada: finishing this round, then saving (press again to stop at once)", file=sys.stderr)
+            again = "press" if number == signal.SIGINT else "send it"
+            print(f"\nfedlada: finishing this round, then saving ({again} again to stop at once)", file=sys.stderr)
 
     def on_round(self, simulation: Simulation, row: dict[str, Any]) -> None:
         """Stop if asked to."""
         if self.pressed:
-            simulation.pause("stopped from the keyboard")
+            simulation.pause(self.reason)
 
 
 def _headline(experiment: Experiment, folder: Path) -> str:
@@ -165,7 +176,7 @@ def _headline(experiment: Experiment, folder: Path) -> str:
     usual = hyper_parameters(full.method)
     own = {name: value for name, value in full.hyper.items() if value != usual[name]}
     values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
-    rounds = "1 round" if full.rounds == 1 else f"{full.rounds} rounds"
+    rounds = plural(full.rounds, "round")
     task = f"{full.method} on {full.dataset} ({full.model}): {rounds} of {clients}, seed {full.seed}"
     return f"{task}, in {folder}\nfedlada: {values}; else as in fedlada methods"
 
@@ -202,7 +213,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     what = "loss" if "test_loss" in summary else "accuracy"
     last, best = summary[f"test_{what}"], summary[f"best_{what}"]
     measured = "" if last is None else f", test {what} {last:.4f} (best {best:.4f})"
-    print(f"{summary['method']}: {summary['rounds']} rounds{measured}")
+    print(f"{summary['method']}: {plural(summary['rounds'], 'round')}{measured}")
     for whose, said in (("client", "each client's held-out samples"), ("personal", "the same after its own steps")):
         what = f"{whose}_accuracy" if f"{whose}_accuracy" in summary.get("each_client", {}) else f"{whose}_loss"
         found = [summary.get("each_client", {}).get(f"{what}{of}") for of in ("", "_worst_decile", "_std")]

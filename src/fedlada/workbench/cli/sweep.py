@@ -15,6 +15,7 @@ from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.methods.validation import count
 from fedlada.runs.folder import discard_states
+from fedlada.training.shown import plural
 from fedlada.workbench.campaign.identity import data_facts
 from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
@@ -107,7 +108,8 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     if not quiet:
         plan = f" in {len(steps)} rungs up to round {', '.join(str(step.rounds) for step in steps)}"
         print(
-            f"{len(candidates)} configurations, {len(seeds)} seed(s){plan if len(steps) > 1 else ''}; runs are kept in "
+            f"{plural(len(candidates), 'configuration')}, {plural(len(seeds), 'seed')}"
+            f"{plan if len(steps) > 1 else ''}; runs are kept in "
             f"{store.folder}",
             file=sys.stderr,
         )
@@ -241,7 +243,7 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
     histories = [outcome.history for one in scored for outcome in one.outcomes]
     is_tested = any(name.startswith("test_") for history in histories for row in history for name in row)
     test = "was evaluated, but nothing was chosen by it" if is_tested else "was not looked at"
-    way = f"the {selection.by} {selection.metric} of {len(scored[0].outcomes)} seed(s){held}"
+    way = f"the {selection.by} {selection.metric} of {plural(len(scored[0].outcomes), 'seed')}{held}"
     note = f"Sorted by {way}; the test set {test}."
     return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))
 

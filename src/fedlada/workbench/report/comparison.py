@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedlada.training.history import History
+from fedlada.training.shown import plural
 from fedlada.training.target import ACCURACY, lower_is_better
 from fedlada.workbench.report.table import NEVER, Table, spread
 
@@ -107,7 +108,7 @@ class Comparison:
             f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run."
         )
         return Table(
-            title=f"{self.short.capitalize()}{goal}, mean ± standard deviation over {num_seeds} seed(s)",
+            title=f"{self.short.capitalize()}{goal}, mean ± standard deviation over {plural(num_seeds, 'seed')}",
             columns=self.columns,
             rows=tuple(tuple(row) for row in self.rows()),
             notes=(

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from fedlada.plots.chart import Chart
 from fedlada.plots.curves import X_AXES, Row, curves, is_number
-from fedlada.runs.metrics import EVALUATED
 from fedlada.workbench.report.records import RunRecord, target_of
+
+COUNTED = ("round", "lr", "seconds", "bytes_up", "bytes_down", "nd_up", "nd_down")
+"""Numbers of a round that are no result, but what it cost."""
 
 
 def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
@@ -36,6 +38,6 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
 
 
 def _metrics(runs: Sequence[RunRecord]) -> list[str]:
-    """The evaluated metrics, the loss of training and the drift."""
+    """The evaluated metrics, the loss of training, the drift, and numbers that callbacks added."""
     names = dict.fromkeys(name for run in runs for row in run.rows for name in row if is_number(row[name]))
-    return [name for name in names if name.startswith(EVALUATED) or name in ("train_loss", "drift")]
+    return [name for name in names if name not in COUNTED]

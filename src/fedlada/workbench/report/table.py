@@ -7,6 +7,7 @@ import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 NEVER = "∞"
@@ -37,6 +38,14 @@ class Table:
         title = f"**{_markdown(self.title)}**\n\n" if self.title else ""
         notes = "".join(f"\n{_markdown(note)}\n" for note in self.notes)
         return title + "".join("| " + " | ".join(line) + " |\n" for line in lines) + notes
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        title = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def to_csv(self) -> str:
         """The cells for a spreadsheet, without title and notes."""
