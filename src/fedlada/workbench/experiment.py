@@ -21,7 +21,7 @@ from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.engines.threads import check_threads
-from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
+from fedlada.federation.cohorts import Cohorts, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.schedules import Schedule
 from fedlada.messages.spec import Messages, in_full
@@ -38,7 +38,7 @@ from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
 from fedlada.training.target import Target
 from fedlada.training.trackers import TensorBoard
-from fedlada.workbench.federation import cohorts_of, partition_of, schedule_of
+from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of
 from fedlada.workbench.presets import PLAIN, preset
 from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
@@ -150,24 +150,16 @@ class Experiment(EvaluationOptions, NoiseOptions):
         if self.personal and self.validation:
             raise ValueError("with personal parameters no model is everybody's: take client_test, not validation")
         full = self.resolved()
-        count("cohort_size", full.cohort_size or 0)
-        if full.num_clients is not None:
-            FixedSize(full.cohort_size or 0).check(full.num_clients)
-        if full.partition == "natural" and self.num_clients is not None:
-            raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
+        check_clients(self, full)
         if self.target is not None:
             Target.parse(self.target)
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
-        if full.partition in ("pathological", "pachinko", "natural") and self.size_spread != 0:
-            raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
         if self.attack is not None:
             as_attack(self.attack)
         if not is_own(self.method):
             full.build_messages()
         full.build_schedule()
-        if full.partition != "natural":
-            full.build_partition(None)
         if self.model is not None:
             check_model_name(self.model)
 

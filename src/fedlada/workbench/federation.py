@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedlada.data.sources import Source
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
+from fedlada.methods.validation import count
 
-if TYPE_CHECKING:
-    from fedlada.workbench.experiment import Experiment
+Full = Any
+"""A resolved experiment, which is built on top of this."""
 
 
-def partition_of(full: Experiment, source: Source | None) -> Partition:
+def check_clients(given: Full, full: Full) -> None:
+    """Refuse clients that cannot be, and options that would have no effect."""
+    count("cohort_size", full.cohort_size)
+    if full.num_clients is not None:
+        FixedSize(full.cohort_size).check(full.num_clients)
+    if full.partition == "natural" and given.num_clients is not None:
+        raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
+    if full.partition in ("pathological", "pachinko", "natural") and given.size_spread != 0:
+        raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
+    if full.partition != "natural":
+        partition_of(full, None)
+
+
+def partition_of(full: Full, source: Source | None) -> Partition:
     """The rule that divides the samples of that data."""
     if full.partition == "natural":
         if source is None or source.client is None:
@@ -41,7 +55,7 @@ def partition_of(full: Experiment, source: Source | None) -> Partition:
     return Dirichlet(concentration=full.concentration, refill=full.refill, **sizes)
 
 
-def cohorts_of(full: Experiment, source: Source) -> Cohorts:
+def cohorts_of(full: Full, source: Source) -> Cohorts:
     """The way cohorts are drawn."""
     assert full.cohort_size is not None
     partition = partition_of(full, source)
@@ -51,7 +65,7 @@ def cohorts_of(full: Experiment, source: Source) -> Cohorts:
     return FixedSize(full.cohort_size) if full.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
 
 
-def schedule_of(full: Experiment) -> Schedule:
+def schedule_of(full: Full) -> Schedule:
     """The clients' learning rate in each round."""
     if full.lr is None:
         raise ValueError(f"lr must be given with {full.method}, a method of one's own: a rate comes with a name alone")

@@ -94,7 +94,7 @@ def _measured(
     train, test = (as_samples(one, place, dtype) for one in (source.train, source.test))
     _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     labels = train.labels()
-    if labels.dtype.kind == "f":
+    if labels.dtype.kind == "f" or labels.ndim > 1:
         raise ValueError(
             f"the targets of {experiment.dataset} are no classes, whose accuracy evaluate measures: "
             f"the test loss of each round is in {folder / 'metrics.jsonl'}, and fedlada report shows it"

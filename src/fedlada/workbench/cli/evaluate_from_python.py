@@ -15,6 +15,7 @@ from fedlada.data.sources import load_dataset
 from fedlada.engines.classes import class_axis
 from fedlada.engines.evaluation import evaluate, predictions
 from fedlada.engines.threads import cpu_threads
+from fedlada.federation.client_test import hold_out
 from fedlada.federation.randomness import Ints
 from fedlada.methods.imported import imported
 from fedlada.models.call import call
@@ -46,6 +47,11 @@ def measured_from_python(
             f"{folder} was {how_made(config)}: name its model (--model package.module:factory) and its data (--data "
             "package.module:function, which returns train and test, or --dataset npz --data-dir FILE)"
         )
+    if config.get("personal"):
+        raise ValueError(
+            f"{folder} has personal parameters, so no model is everybody's: take load_run(...).client_model(client) in "
+            "Python; client_metrics.jsonl has what each client measured"
+        )
     stored = load_run(folder, model_factory(model))
     found, round = stored.best() if best else (stored.model, stored.round)
     numbers = next(iter(trainable(found).values())).dtype
@@ -60,8 +66,11 @@ def measured_from_python(
         report["train"] = _measured(network, samples, folder)
         if partition is not None:
             clients, _ = resolve_clients(partition, samples, config.get("seed", 0))
-            report |= _by_client(network, samples, clients)
-            report["same_clients"] = clients_digest(clients) == config.get("clients")
+            trained = tested = clients
+            if isinstance(share := config.get("client_test"), float):
+                trained, tested = hold_out(clients, share, config.get("seed", 0))
+            report |= _by_client(network, samples, tested)
+            report["same_clients"] = clients_digest(trained) == config.get("clients")
         if _has_class_scores(network, tests):
             labels = tests.labels()
             hits = predictions(network, tests) == labels
