@@ -12,8 +12,6 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-LONG_FOR_NOW = {"docs/results.md", "docs/results/search.md", "docs/theory.md"}
-"""Pages that still have longer sentences. Take a page out when it is mended; add none."""
 LONGEST_SENTENCE = 35
 README_WORDS = 700
 
@@ -52,9 +50,8 @@ def test_the_readme_is_read_in_minutes():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_sentences_are_short(page: Path):
-    if str(page.relative_to(ROOT)) not in LONG_FOR_NOW:
-        too_long = [one for one in sentences(page.read_text()) if len(words(one)) > LONGEST_SENTENCE]
-        assert not too_long, f"{len(too_long)} sentences over {LONGEST_SENTENCE} words: {too_long}"
+    too_long = [one for one in sentences(page.read_text()) if len(words(one)) > LONGEST_SENTENCE]
+    assert not too_long, f"{len(too_long)} sentences over {LONGEST_SENTENCE} words: {too_long}"
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun():
