@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,9 +97,25 @@ def test_the_first_snippet_prints_a_table(capsys):
     assert {len(row) for row in rows} == {len(header)}
 
 
+@pytest.fixture
+def modules(folder, monkeypatch):
+    """Write the blocks that begin with the name of their file, where commands find them."""
+    monkeypatch.syspath_prepend(folder)
+
+    def write(page: Path) -> None:
+        for block in blocks(page, "python"):
+            if named := re.match(r"# (\w+\.py)\n", block.code):
+                (folder / named[1]).write_text(block.code)
+
+    yield write
+    for path in folder.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
 @pytest.mark.slow
 @having(*SHELL)
-def test_commands_run(page, folder):
+def test_commands_run(page, folder, modules):
+    modules(page)
     lines = [line for block in blocks(page, *SHELL) if block.date is None for line in block.commands]
     ours = [line for line in lines if line.startswith("fedlada ")]
     assert [line for line in lines if line not in ours and not is_of_the_setup(line)] == []
@@ -114,7 +131,8 @@ def is_of_the_setup(line: str) -> bool:
 
 
 @having(*SHELL)
-def test_commands_can_be_read(page):
+def test_commands_can_be_read(page, modules):
+    modules(page)
     for block in blocks(page, *SHELL):
         for line in block.commands:
             words = shlex.split(line, comments=True)
