@@ -21,7 +21,7 @@ from pathlib import Path
 
 import search
 from archived_runs import cell
-from many_runs import folder_name, identity, marks, write_between
+from many_runs import folder_name, identity, marks, options, write_between
 
 from fedlada.paper.published import NAMES
 from fedlada.paper.theory.fits import interval
@@ -179,18 +179,8 @@ def tables(archive: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("list", "run", "table"))
-    parser.add_argument("--out", type=Path, default=Path("runs/finals"))
-    parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
+    parser = options(__doc__, "runs/finals", ARCHIVE, search.SPACES)
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
-    parser.add_argument("--only", action="append", choices=tuple(search.SPACES), help="a method; can be repeated")
-    parser.add_argument("--minutes", type=float, help="after which runs are saved where they are")
-    parser.add_argument("--trial", action="store_true", help="a small model on the digits")
-    parser.add_argument("--archive", type=Path, default=ARCHIVE)
-    parser.add_argument("--write", action="store_true", help="table: put them into the page")
     given = parser.parse_args()
     chosen = {method: one for method, one in winners().items() if given.only is None or method in given.only}
     if given.what == "table":

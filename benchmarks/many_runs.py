@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,21 @@ def write_between(page: Path, marked: tuple[str, str], text: str) -> None:
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(end)
     page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def options(
+    about: str | None, out: str, archive: Path, methods: Collection[str], jobs: int = 4
+) -> argparse.ArgumentParser:
+    """The flags of a benchmark that lists its runs, makes them, and makes its page of an archive."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("list", "run", "table"))
+    parser.add_argument("--out", type=Path, default=Path(out))
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--jobs", type=int, default=jobs, help="runs at a time")
+    parser.add_argument("--only", action="append", choices=tuple(methods), help="a method; can be repeated")
+    parser.add_argument("--minutes", type=float, help="after which runs are saved where they are")
+    parser.add_argument("--trial", action="store_true", help="a small model on the digits")
+    parser.add_argument("--archive", type=Path, default=archive)
+    parser.add_argument("--write", action="store_true", help="table: put them into the page")
+    return parser

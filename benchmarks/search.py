@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from many_runs import as_printed, folder_name, identity, marks, write_between
+from many_runs import as_printed, folder_name, identity, marks, options, write_between
 
 from fedlada.paper.published import NAMES
 from fedlada.runs.metrics import read_rows
@@ -299,17 +299,7 @@ def tables(archive: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("list", "run", "table"))
-    parser.add_argument("--out", type=Path, default=Path("runs/search"))
-    parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
-    parser.add_argument("--only", action="append", choices=tuple(SPACES), help="a method; can be repeated")
-    parser.add_argument("--minutes", type=float, help="after which runs are saved where they are")
-    parser.add_argument("--trial", action="store_true", help="a small model on the digits")
-    parser.add_argument("--archive", type=Path, default=ARCHIVE)
-    parser.add_argument("--write", action="store_true", help="table: put them into the page")
+    parser = options(__doc__, "runs/search", ARCHIVE, SPACES)
     given = parser.parse_args()
     methods = [method for method in SPACES if given.only is None or method in given.only]
     if given.what == "table":

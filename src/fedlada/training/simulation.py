@@ -238,7 +238,8 @@ class Simulation:
         self.engine.prepare(plan)
 
     def _measure(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
-        memories = {client: self.exchange.of_method(one) for client, one in kept.items()}
+        own = kept if self.measures.each_client is not None else {}  # nobody else asks for the memories
+        memories = {client: self.exchange.of_method(one) for client, one in own.items()}
         self.measures.add(row, server, memories, is_last=is_last)
 
     def result(self) -> Result:
