@@ -208,3 +208,30 @@ def test_a_frozen_batch_norm_in_evaluation_mode_is_accepted_by_all_engines():
         InProcessGrid(app, 5), 2, progress=False
     )
     assert torch.equal(real.server.params, run(method, model, rounds=2, test=(X, Y)).server.params)
+
+
+def test_test_data_by_names_that_are_numbers_reach_their_clients():
+    """Names win over places: client "1" is the first of six, not the second."""
+    x, y = torch.randn(60, 3), torch.arange(60) % 2
+    train = dict.fromkeys(range(1, 7), (x[:10], y[:10]))
+    tests = {key: (x[:key], y[:key]) for key in range(1, 7)}
+    seen = []
+    fedlada.simulate(
+        torch.nn.Linear(3, 2), train, method="fedavg", client_test=tests, rounds=1, device="cpu",
+        callbacks=[lambda simulation, _: seen.extend(simulation.measures.each_client.test.owners.tolist())],
+    )  # fmt: skip
+    assert seen == [client for client in range(6) for _ in range(client + 1)]
+
+
+def test_flipped_labels_can_be_evaluated_too():
+    data = torch.randn(40, 3), torch.arange(40) % 2
+    found = fedlada.simulate(
+        torch.nn.Linear(3, 2),
+        data,
+        method="fedavg",
+        attack="label-flip:0.3",
+        eval_train_every=1,
+        rounds=1,
+        device="cpu",
+    )
+    assert found.history[0]["full_train_loss"] > 0
