@@ -5,8 +5,9 @@
     fedlada pack runs/attacks --out benchmarks/results/attacks_fashion_cpu_202611.json
     python benchmarks/attacks.py table --write
 
-Ten clients, all of them in every round, so one or three of ten lie in each. Runs that are there are not made again, and
-after `--minutes` the rest is left for the next time. `--trial` takes the digits, to see that everything works.
+Ten clients, all of them in every round, so one or three of ten lie in each. Runs that are there or in the archive are
+not made again, and after `--minutes` the rest is left for the next time. `--trial` takes the digits, to see that
+everything works.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def run(given: argparse.Namespace) -> None:
         places = [one for one in FASHION_MNIST_PLACES if (Path(one) / given.dataset).is_dir()]
         given.data_dir = places[0] if places else None
     wanted = [case for case in cases(given.dataset) if given.only is None or case.method in given.only]
-    missing = [case for case in wanted if not is_done(given.out / folder_name(case.key), case)]
+    known = in_archive(given.archive or SIZES[given.dataset].archive)
+    missing = [one for one in wanted if known(one) is None and not is_done(given.out / folder_name(one.key), one)]
     print(f"{len(missing)} of {len(wanted)} runs to make", flush=True)
     deadline = None if given.minutes is None else time.time() + 60 * given.minutes
     jobs = [job(case, given) for case in missing]
@@ -157,7 +159,7 @@ CHANCE = 0.1
 
 
 def in_archive(path: Path) -> Accuracy:
-    runs = {place_of(one.config): one for one in read_archive(path).runs}
+    runs = {place_of(one.config): one for one in read_archive(path).runs} if path.exists() else {}
 
     def accuracy(case: Case) -> float | None:
         found = runs.get(place_of(case.experiment().to_json()))
@@ -218,9 +220,10 @@ def worst(dataset: str, accuracy: Accuracy) -> Table:
 def tables(dataset: str, archive: Path) -> str:
     """All of them as Markdown."""
     accuracy = in_archive(archive)
+    made = [method for method in METHODS if accuracy(Case(dataset, method, "mean", None, 0.0, 0)) is not None]
     every: Sequence[Table] = [
         worst(dataset, accuracy),
-        *(of_method(dataset, method, share, accuracy) for method in METHODS for share in SHARES),
+        *(of_method(dataset, method, share, accuracy) for method in made for share in SHARES),
     ]
     return "\n".join(table.to_markdown() for table in every)
 

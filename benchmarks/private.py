@@ -202,13 +202,24 @@ def in_folder(out: Path) -> Find:
 
 
 def in_archive(path: Path) -> Find:
-    runs = {identity(run.config): run for run in read_archive(path).runs}
+    runs = {identity(run.config): run for run in read_archive(path).runs} if path.exists() else {}
 
     def find(run: Run) -> Outcome:
         found = runs.get(identity(json.loads(json.dumps(run.experiment().to_json()))))
-        if found is None:
+        if found is None or (found.diverged is None and found.num_rounds < run.experiment().rounds):
             return Outcome(run, History())
         return Outcome(run, History(found.rows()), found.diverged is not None)
+
+    return find
+
+
+def anywhere(given: argparse.Namespace) -> Find:
+    """In the archive, else in the folder."""
+    archived, here = in_archive(given.archive), in_folder(given.out)
+
+    def find(run: Run) -> Outcome:
+        found = archived(run)
+        return found if len(found.history) else here(run)
 
     return find
 
@@ -229,7 +240,7 @@ def run(given: argparse.Namespace) -> None:
     """All trials, then all results of what won, as far as the time goes."""
     deadline = None if given.minutes is None else time.time() + 60 * given.minutes
     rounds = SMALL_ROUNDS if given.trial else TRIAL_ROUNDS
-    find = in_folder(given.out)
+    find = anywhere(given)
     run_all("trials", [one for entry in ENTRIES for one in trials_of(entry)], given, deadline)
     best = {entry.name: (entry, chosen(entry, find, rounds)) for entry in ENTRIES}
     for name, (_, one) in best.items():
@@ -245,7 +256,7 @@ SMALL |= {"local_steps": 2, "eval_every": 2, "data_dir": None, "device": "cpu"}
 
 
 def run_all(what: str, runs: Sequence[Run], given: argparse.Namespace, deadline: float | None) -> None:
-    find, jobs = in_folder(given.out), []
+    find, jobs = anywhere(given), []
     for one in runs:
         experiment = one.experiment(device=given.device, data_dir=given.data_dir)
         if given.trial:
