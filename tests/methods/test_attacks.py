@@ -109,6 +109,22 @@ def test_every_vector_that_may_be_negative_is_replaced():
         np.testing.assert_array_equal(found[vector][LIARS], -own[LIARS], err_msg=vector)
 
 
+@pytest.mark.parametrize("attack", [SignFlip(share=0.3), PoisonedSecondMoments(share=0.3, value=1e30)])
+def test_what_stays_with_a_client_is_not_lied_about(attack):
+    last = [name for name, _ in small_net().named_parameters()][-1]
+    combiner = Seen()
+    method = recipes.fedlada(v_init=1e-4).with_combiner(combiner)
+    run(attack, method=method, rounds=1, personal=[last], test=None, client_test=0.2)
+    size = dict(small_net().named_parameters())[last].numel()
+    hit = "extra.0.v" if attack.on_positive else "delta"
+    for client, upload in enumerate(combiner.uploads):
+        vector = dict(named_tensors(upload))[hit]
+        untouched = vector[-size:]
+        assert len(set(untouched.tolist())) == 1, client
+        assert torch.any(vector[:-size] != untouched[0])
+        assert (vector[0] == 1e30) == (client in LIARS and attack.on_positive)
+
+
 def test_labels_are_flipped_for_attackers_alone():
     """Clients 0 and 1 hold the same samples: the honest one of them keeps their labels."""
     halves = [range(60), range(60), range(60, 120)]

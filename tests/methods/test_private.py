@@ -53,6 +53,14 @@ def test_one_client_moves_the_sum_by_the_clip_at_most():
         assert torch.cat(moved).norm() <= 0.3 * (1 + 1e-9)
 
 
+def test_a_vector_too_long_for_its_own_numbers_is_clipped_like_others():
+    """1e37 in float32, a hundredfold in the clipped upload: more than such a number can be."""
+    huge = Upload(torch.zeros(3), ({}, {"v": torch.full((3,), 1e37)}))
+    private = Private(0.3, noise_multiplier=1.0, scales={"v": 100.0})
+    found = released(private, [huge], normal=lambda _, like: torch.zeros_like(like), positive=frozenset())
+    assert found.extra[1]["v"].tolist() == pytest.approx([0.3 / 3**0.5 / 4 / 100] * 3, rel=1e-6)
+
+
 @pytest.mark.parametrize(("cohort", "factor"), [(None, 1.0), (40, 0.1)])
 def test_the_variance_of_the_noise(cohort, factor):
     private = Private(0.4, noise_multiplier=1.3, noise_cohort=cohort)

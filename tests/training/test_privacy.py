@@ -183,6 +183,12 @@ def test_refusals():
         simulate("fedlada", messages="lean")
     with pytest.raises(ValueError, match="fedexp has a combiner of its own"):
         simulate(recipes.fedexp())
+    images, model = (np.zeros((len(Y), 3, 2, 2), np.uint8), Y), nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    with pytest.raises(ValueError, match="scaled by the mean of all clients' data, which Private must hide"):
+        fedlada.simulate(model, images, combiner=PRIVATE, **{**SETTINGS, "test": images})
+    last = [name for name, _ in small_net().named_parameters()][-1]
+    with pytest.raises(ValueError, match=r"client_test \(and personal, which needs it\) measures on clients' data"):
+        simulate(personal=[last], client_test=0.2, test=None)
 
 
 def test_messages_are_clipped_after_they_are_decoded(monkeypatch):
