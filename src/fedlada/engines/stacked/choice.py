@@ -28,7 +28,13 @@ TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
 
 
 def choose_network(
-    flat: FlatModel, samples: Samples, loss: Loss, compute: torch.dtype, kernels: Kernels | None = None
+    flat: FlatModel,
+    samples: Samples,
+    loss: Loss,
+    compute: torch.dtype,
+    kernels: Kernels | None = None,
+    *,
+    compiles: bool = False,
 ) -> tuple[Network, bool]:
     """The stacked form of a model, and whether it takes clients with short batches; `NotStackable` says why not.
 
@@ -53,7 +59,7 @@ def choose_network(
             module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
             trial.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
-            network.elements = Elements() if trial.elements.made else None
+            network.elements, network.compiles = Elements() if trial.elements.made else None, compiles
         except torch.OutOfMemoryError:
             raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw
