@@ -1,4 +1,4 @@
-"""Combiners against attacks: accuracy by rule, attack, method and share of clients that lie.
+"""Combiners against attacks: accuracy by rule, attack, method and share of malicious clients.
 
     python benchmarks/attacks.py run --out runs/attacks                                   # Fashion-MNIST, on a CPU
     python benchmarks/attacks.py run --dataset cifar10 --device cuda --data-dir data --jobs 8 --out runs/attacks-cifar10

@@ -75,7 +75,7 @@ def test_the_first_lines_say_what_a_run_has(finished, tmp_path):
     ("values", "sentence"),
     [
         ({"lrr": 0.1}, "the configuration has an unknown field 'lrr'; did you mean 'lr'?"),
-        ({"hyper": {"alfa": 0.1}}, "fedlada has no hyper-parameter 'alfa'; it has alpha, beta1,"),
+        ({"hyper": {"alfa": 0.1}}, "fedlada has no hyperparameter 'alfa'; it has alpha, beta1,"),
         ({"rounds": "many"}, "rounds"),
     ],
 )
@@ -214,7 +214,7 @@ def test_methods_and_data_show(tmp_path):
     assert "v_start zero" in table
     on_cifar = json.loads(fedlada("methods", "--dataset", "cifar100", "--json").stdout)
     suited = preset("cifar100", "fedlada")
-    shown = on_cifar[-1]["hyper-parameters"]
+    shown = on_cifar[-1]["hyperparameters"]
     assert (on_cifar[-1]["lr"], on_cifar[-1]["lr_decay"], shown["beta2"]) == (suited["lr"], 0.998, 0.99)
     assert {**shown, **suited["hyper"]} == shown
     assert "unequal search" in fedlada("methods", "--dataset", "cifar100").stdout
@@ -230,7 +230,7 @@ def test_methods_and_data_show(tmp_path):
         (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
         (["run", "--methd", "fedavg"], "'--methd'.*'--method'"),
         (["run", "--method", "fedlda"], "'fedlda' is not known; did you mean 'fedlada'?"),
-        (["run", "--method", "fedavg", "--alpha", "0.1"], "fedavg has no hyper-parameter 'alpha'; it has server_lr"),
+        (["run", "--method", "fedavg", "--alpha", "0.1"], "fedavg has no hyperparameter 'alpha'; it has server_lr"),
         (["run", "--alpha", "2"], r"alpha must be in \(0, 1\], got 2.0"),
         (["run", "--alpha", "x"], "'x' is not a valid float"),
         (["run", "--clip-norm", "x"], "'x' is neither a number nor 'none'"),
@@ -245,7 +245,7 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
         (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),
         (["compare", "--methods", "fedavg,fedlda"], "did you mean 'fedlada'?"),
-        (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyper-parameter 'alpha'"),
+        (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyperparameter 'alpha'"),
         (["compare", "--seeds", "0,x"], "is not a list of numbers"),
         (["compare", "--seeds", "0,0"], "names something twice"),
         (["resume", "nowhere"], "nowhere is not a run's folder: it has no config.json"),

@@ -227,10 +227,10 @@ def test_names_of_the_command_line():
     with pytest.raises(ValueError, match=r"attack must be one of sign-flip.* did you mean 'sign-flip'"):
         as_attack("signflip:0.3")
     with pytest.raises(
-        ValueError, match=r"must name the share of clients that lie, as label-flip:0.3, got 'label-flip'"
+        ValueError, match=r"must name the share of malicious clients, such as label-flip:0.3, got 'label-flip'"
     ):
         as_attack("label-flip")
-    with pytest.raises(ValueError, match=r"name:share or name:share:number, as scale:0.3:10, got 'scale:some'"):
+    with pytest.raises(ValueError, match=r"name:share or name:share:number, such as scale:0.3:10, got 'scale:some'"):
         as_attack("scale:some")
     with pytest.raises(ValueError, match=r"share must be in \(0, 1\], got 1.5"):
         SignFlip(share=1.5)

@@ -173,7 +173,7 @@ def test_a_run_stops_before_it_spends_more(tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="counts every client alike: take weights='uniform'"):
+    with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
         simulate(weights="examples")
     with pytest.raises(ValueError, match="eval_train_every measures on clients' data"):
         simulate(eval_train_every=1)

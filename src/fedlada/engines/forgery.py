@@ -22,7 +22,7 @@ class Forgery:
         self.attack, self.attackers, self.seed = attack, frozenset(attackers), seed
         self.positive: Sequence[Collection[str]] = [part.positive for part in method.local]
         self.personal = method.personal
-        extras = method.rehearsal.upload.extra
+        extras = method.dry_run.upload.extra
         sent = [name for extra, names in zip(extras, self.positive, strict=True) for name in names if name in extra]
         if attack.on_positive and not sent:
             raise ValueError(

@@ -76,7 +76,7 @@ def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
 
 
 def fingerprint(method: FederatedMethod) -> str:
-    """The method with all its hyper-parameters, which must be the same on the server and on the nodes."""
+    """The method with all its hyperparameters, which must be the same on the server and on the nodes."""
     parts = ", ".join(describe_part(part) for part in (*method.local, method.server))
     kind = type(method)
     own = "" if kind is FederatedMethod else f" ({kind.__qualname__})"

@@ -72,7 +72,7 @@ class Messages:
         positive = {name for part in method.local for name in part.positive}
         rules = {}
         for path, size in vector_sizes(method).items():
-            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == method.rehearsal.num_params)
+            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == method.dry_run.num_params)
         _check_pairs(rules, self.text)
         return rules
 
@@ -118,7 +118,7 @@ def vector_sizes(method: FederatedMethod) -> dict[str, int]:
     """The vectors that a method sends, with sizes as in its dry run: `down/params`, ..., `up/delta`, ..."""
     return {
         path: vector.numel()
-        for state in (method.rehearsal.broadcast, method.rehearsal.upload)
+        for state in (method.dry_run.broadcast, method.dry_run.upload)
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True)
     }
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters: those the paper prints, ours, and by name what it never printed."""
+"""Hyperparameters: those the paper prints, ours, and by name what it never printed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def choices_of(experiment: Experiment) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Values:
-    """Rates and hyper-parameters of a method."""
+    """Rates and hyperparameters of a method."""
 
     lr: float
     lr_decay: float = 0.998

@@ -80,7 +80,7 @@ class Setting:
         return chosen
 
     def values(self, paper: str, method: str, *, preset: str | None = None, dataset: str | None = None) -> Values:
-        """A method's hyper-parameters; where one of the paper's data sets stands for another they are its own."""
+        """A method's hyperparameters; where one of the paper's data sets stands for another they are its own."""
         dataset = dataset or self.dataset(paper)
         return values_of(preset or self.preset, dataset if dataset in DATASETS else paper, dataset, method)
 

@@ -91,7 +91,7 @@ def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
 
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     """Where two configurations differ, in words; empty where they do not."""
-    # What says most comes first: another method has other hyper-parameters too.
+    # What says most comes first: another method has other hyperparameters too.
     for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
         there, here = stored.get(name), config.get(name)
         if there == here or name in FREE_TO_CHANGE:

@@ -18,8 +18,8 @@ PARTS = "parts"
 
 
 def describe_part(part: object) -> str:
-    """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
-    # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
+    """A transform or server optimizer by its name and hyperparameters, never by its place in memory."""
+    # Not all that was set on a dataclass: what it has computed for itself is no hyperparameter.
     own = (
         {one.name: getattr(part, one.name) for one in fields(part)}
         if is_dataclass(part)

@@ -50,7 +50,7 @@ class Privacy:
         self.positive = _positive(self.method)
         self.bytes: dict[str, int] = {}
         """Of one client's messages, by vector."""
-        names = {name for path, _ in named_tensors(self.method.rehearsal.upload) for name in (path, _short(path))}
+        names = {name for path, _ in named_tensors(self.method.dry_run.upload) for name in (path, _short(path))}
         if unknown := sorted(set(private.scales) - names):
             raise ValueError(f"Private has a scale for {unknown[0]!r}, which {self.method.name} does not send")
         self.repeated = 0
@@ -120,7 +120,7 @@ def _upload(method: FederatedMethod, server: Server) -> Upload:
 def _public_facts(plan: Rounds) -> tuple[Cohorts, int, int]:
     """How cohorts are drawn, from how many clients, and how many local steps each takes."""
     if getattr(plan, "weights", "uniform") != "uniform":
-        raise ValueError("Private counts every client alike: take weights='uniform' with it")
+        raise ValueError("Private weights every client equally: use weights='uniform'")
     cohorts, num_clients, work = (getattr(plan, name, None) for name in ("cohorts", "num_clients", "work"))
     if not isinstance(cohorts, Cohorts) or not isinstance(num_clients, int) or not isinstance(work, LocalWork):
         raise ValueError("Private needs a plan with cohorts, num_clients and work")
@@ -137,7 +137,7 @@ def _public_facts(plan: Rounds) -> tuple[Cohorts, int, int]:
 def _positive(method: FederatedMethod) -> frozenset[str]:
     """The names of the uploaded vectors that hold positive numbers alone."""
     declared = {f"extra.{index}.{name}" for index, part in enumerate(method.local) for name in part.positive}
-    return frozenset(declared & {name for name, _ in named_tensors(method.rehearsal.upload)})
+    return frozenset(declared & {name for name, _ in named_tensors(method.dry_run.upload)})
 
 
 def _short(path: str) -> str:

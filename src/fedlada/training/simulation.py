@@ -24,7 +24,7 @@ from fedlada.federation.randomness import torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Private
-from fedlada.methods.server_trial import check_server
+from fedlada.methods.server_check import check_server
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count

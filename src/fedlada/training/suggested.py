@@ -1,6 +1,6 @@
-"""Rates and hyper-parameters that suit a method on a data set: what is used where nothing is given.
+"""Rates and hyperparameters that suit a method on a data set: what is used where nothing is given.
 
-Hyper-parameters are the best of searches on held-out training data. For the digits these were four grids of 12 a method
+Hyperparameters are the best of searches on held-out training data. For the digits these were four grids of 12 a method
 (`benchmarks/tune_digits.py`, `benchmarks/results/tuning*_digits_*.md`). For five methods on the paper's three data sets
 they were those of `benchmarks/tune_paper.py` (`benchmarks/results/tuning_*_h200_*.md`, test results in `docs/results`).
 There FedLADA and FedCM had more trials than the others; decoupled decay and the power 1/8 came after test results.
@@ -26,7 +26,7 @@ ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998}
 """The paper's rates."""
 
 Tuned = tuple[float, dict[str, Any]]
-"""A rate, and the hyper-parameters that are not the recipe's."""
+"""A rate, and the hyperparameters that are not the recipe's."""
 ELSEWHERE: dict[str, Tuned] = {
     "localadam": (0.002, {"v_init": 1e-6, "beta1": 0.0}),
     "fedlada": (0.003, {"alpha": 0.3, "v_init": 1e-6, "beta1": 0.0}),

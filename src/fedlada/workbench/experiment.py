@@ -59,7 +59,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     method: str = option("fedlada", "the method, or package.module:factory for your own", tuple(RECIPES))
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    """The method's hyper-parameters; those left out are the preset's or the recipe's."""
+    """The method's hyperparameters; those left out are the preset's or the recipe's."""
     dataset: str = option("digits", "the data set", tuple(DATASETS))
     data_dir: str | None = option(
         None, "folder of the data, for npz the file; published data sets are looked for in data"
@@ -117,7 +117,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
     )
     attack: str | None = option(
-        None, "clients that lie, by their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3"
+        None, "malicious clients, by their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3"
     )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
     best: str | None = option(
@@ -203,7 +203,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         return resolve_messages(self.messages, self.build_method())
 
     def build_method(self) -> FederatedMethod:
-        """The method with its hyper-parameters."""
+        """The method with its hyperparameters."""
         return self.resolved()._method
 
     def build_messages(self) -> Messages:

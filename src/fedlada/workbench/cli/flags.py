@@ -1,4 +1,4 @@
-"""Flags made from the dataclass and the recipes, so that a new method's hyper-parameters appear without work."""
+"""Flags made from the dataclass and the recipes, so that a new method's hyperparameters appear without work."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ OWN = "fedlada: methods of one's own"
 
 
 class MethodCommand(click.Command):
-    """A command whose flags include the hyper-parameters of the methods of one's own that it is given."""
+    """A command whose flags include the hyperparameters of the methods of one's own that it is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look at the methods first: what is imported here, the user has named."""
@@ -194,7 +194,7 @@ def _own_hyper_parameters(method: str) -> dict[str, Any]:
 
 
 def _of_named_methods() -> dict[str, Any]:
-    """The hyper-parameters of the methods of one's own that this command names, with the first default met."""
+    """The hyperparameters of the methods of one's own that this command names, with the first default met."""
     context = click.get_current_context(silent=True)
     own = {} if context is None else context.meta.get(OWN, {})
     return {name: default for values in reversed(list(own.values())) for name, default in values.items()}
@@ -242,7 +242,7 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
 
 
 def _built(make: Callable[..., Experiment], values: dict[str, Any], hyper: dict[str, Any]) -> Experiment:
-    """The experiment; a method of one's own brings its hyper-parameters, and by its parts a rate, as ours do."""
+    """The experiment; a method of one's own brings its hyperparameters, and by its parts a rate, as ours do."""
     method = values.get("method", Experiment.method)
     if not is_own(method):
         return make(**values, hyper=hyper)
@@ -256,16 +256,16 @@ def _built(make: Callable[..., Experiment], values: dict[str, Any], hyper: dict[
 
 
 def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags for one method; a hyper-parameter that none of the methods has is refused."""
+    """The flags for one method; a hyperparameter that none of the methods has is refused."""
     hyper = {name for name in all_hyper_parameters() if flags.get(name) is not None}
     nobody = sorted(name for name in hyper if not any(name in hyper_parameters(one) for one in methods))
     if nobody:
-        raise ValueError(f"none of {', '.join(methods)} has the hyper-parameter {nobody[0]!r}")
+        raise ValueError(f"none of {', '.join(methods)} has the hyperparameter {nobody[0]!r}")
     return {name: value for name, value in flags.items() if name not in hyper or name in hyper_parameters(method)}
 
 
 def value_type(name: str) -> click.ParamType[Any]:
-    """The type of a flag's value: any field of an experiment, any hyper-parameter."""
+    """The type of a flag's value: any field of an experiment, any hyperparameter."""
     found = {one.name: one for one in _flag_fields()}
     if name in found:
         option = _field_option(found[name])
@@ -275,18 +275,18 @@ def value_type(name: str) -> click.ParamType[Any]:
         return _own_option(name).type
     else:
         raise ValueError(
-            f"there is no field or hyper-parameter {name!r}{nearest(name, [*found, *all_hyper_parameters()])}"
+            f"there is no field or hyperparameter {name!r}{nearest(name, [*found, *all_hyper_parameters()])}"
         )
     return _parameter(option).type
 
 
 def all_hyper_parameters() -> dict[str, Any]:
-    """Every hyper-parameter of any method, ours and those that this command names, with the first default met."""
+    """Every hyperparameter of any method, ours and those that this command names, with the first default met."""
     return {**_of_named_methods(), **ours_hyper_parameters()}
 
 
 def ours_hyper_parameters() -> dict[str, Any]:
-    """Every hyper-parameter of any recipe, with the first default met."""
+    """Every hyperparameter of any recipe, with the first default met."""
     found: dict[str, Any] = {}
     for method in RECIPES:
         found = {**hyper_parameters(method), **found}

@@ -171,11 +171,11 @@ def _with_names(number: int, names: Sequence[str]) -> str:
 
 
 def _values_on(dataset: str | None, method: str) -> dict[str, Any]:
-    """A method's hyper-parameters, and on a data set what suits that."""
+    """A method's hyperparameters, and on a data set what suits that."""
     if dataset is None:
-        return {"hyper-parameters": hyper_parameters(method)}
+        return {"hyperparameters": hyper_parameters(method)}
     full = build_experiment({}, dataset=dataset, method=method).resolved()
-    return {"lr": full.lr, "lr_decay": full.lr_decay, "hyper-parameters": full.hyper}
+    return {"lr": full.lr, "lr_decay": full.lr_decay, "hyperparameters": full.hyper}
 
 
 def _text(value: Any) -> str:

@@ -206,7 +206,7 @@ def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A configuration as names and texts; hyper-parameters stand beside the other fields."""
+    """A configuration as names and texts; hyperparameters stand beside the other fields."""
     hyper = config.get("hyper")
     plain = {name: value for name, value in config.items() if name != "hyper"}
     fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
