@@ -33,7 +33,7 @@ def test_run_resume_and_evaluate(command, tmp_path):
     assert list(report["per_client"].values()) == pytest.approx(last["client_accuracy"])
     assert list(report["after_own_steps"]["per_client"].values()) == last["personal_accuracy"]
     assert report["clients_by"] == "held-out samples"
-    assert "test" not in report  # no model is everybody's
+    assert "test" not in report  # there is no single model
     shown = command("evaluate", parts).out
     assert "clients' held-out samples, worst decile" in shown
     assert "after steps of their own in round 4, mean" in shown

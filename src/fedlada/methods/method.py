@@ -287,5 +287,5 @@ class FederatedMethod:
 
 
 def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
-    """Vectors in the order of the first upload: stacks and messages depend on the order, not only on names."""
+    """The new vectors in the order of the old: stacks and messages depend on the order, not only on names."""
     return {name: new[name] for name in old} if new.keys() == old.keys() else new
