@@ -236,5 +236,5 @@ def test_names_of_the_command_line():
         SignFlip(share=1.5)
     with pytest.raises(ValueError, match="factor must be finite, got inf"):
         Scale(share=0.3, factor=float("inf"))
-    with pytest.raises(ValueError, match="fedavg sends no vector that must be positive: take another attack"):
+    with pytest.raises(ValueError, match="fedavg sends no vector that must be positive: use another attack"):
         run("poisoned-second-moments:0.3", method=recipes.fedavg())

@@ -124,7 +124,7 @@ class BatchGradient:
 
     @contextmanager
     def _same_random_numbers(self) -> Iterator[None]:
-        """The model draws what it drew for the first point; a transform goes on from where it was."""
+        """The model draws what it drew for the first point; a transform continues from where it was."""
         if self._random_states is None:
             self._random_states = self._states()
             yield

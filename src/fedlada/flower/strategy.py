@@ -161,7 +161,7 @@ class MethodStrategy(Strategy):
         Args:
             grid: what Flower hands to a `ServerApp`.
             rounds: how many rounds to run in all.
-            out: the run's folder; a run found there goes on from its newest checkpoint, to the same bits.
+            out: the run's folder; a run found there resumes from its newest checkpoint, to the same bits.
             checkpoint_every: rounds between checkpoints.
             callbacks: as in `fedlada.simulate`.
             progress: say how it goes, in lines.

@@ -62,7 +62,7 @@ class Versions:
 
 
 class NotesAttempt(Observer):
-    """Writes into each row which attempt accepted its answers: whoever goes on from it names their memories so."""
+    """Writes into each row which attempt accepted its answers: whoever resumes from it names their memories so."""
 
     def __init__(self, attempt: str) -> None:
         self.attempt = attempt

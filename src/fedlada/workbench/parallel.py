@@ -153,7 +153,7 @@ def _failure(future: Future[str]) -> str:
     try:
         return future.result()
     except BrokenProcessPool:
-        return "its process was killed; the same command goes on from the last checkpoint"
+        return "its process was killed; the same command resumes from the last checkpoint"
 
 
 def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
@@ -225,7 +225,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         return str(error)
     except torch.OutOfMemoryError as error:
         asked = asked_of_a_full_gpu(error)
-        return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command goes on from the last checkpoint"
+        return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command resumes from the last checkpoint"
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
         return str(error) if is_sentence else f"{type(error).__name__}: {error}"

@@ -44,7 +44,7 @@ class Shard:
 
 
 class Budget:
-    """A time after which all runs are saved and the command ends; the same command goes on from there."""
+    """A time after which all runs are saved and the command ends; the same command resumes from there."""
 
     def __init__(self, minutes: float | None) -> None:
         self.deadline: float | None = None
@@ -89,7 +89,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
             num_processes=work.jobs,
             quiet=work.quiet,
             deadline=work.budget.deadline,
-            go_on="the same command goes on from there",
+            go_on="the same command resumes from there",
         )
     said = {job.folder: why for job, why in zip(jobs, failures, strict=True)}
     outcomes = [store.outcome(request, said.get(store.path(request), "")) for request in requests]

@@ -226,6 +226,6 @@ def _print_summary(summary: dict[str, Any]) -> None:
         print(f"target {Target.parse(summary['target'])}: {arrived}")
     if "epsilon" in summary:
         print(f"privacy spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}")
-    print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
+    print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB sent; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
     print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")

@@ -114,7 +114,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
             file=sys.stderr,
         )
     announce(folder, TITLE, [store.outcome(request) for request in everything])
-    # A rung goes on from the states of the one before: where there are several they are discarded at the end alone.
+    # A rung resumes from the states of the one before: where there are several they are discarded at the end alone.
     rung_work = replace(work, discard=work.discard and len(steps) == 1)
     scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
     outcomes = [outcome for one in scored for outcome in one.outcomes]
