@@ -110,7 +110,7 @@ def simulate(
 
     Args:
         model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
-            function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
+            function that makes one (then `seed` also fixes its initial weights). Frozen parameters are neither trained
             nor sent.
         train: an `(x, y)` pair of numpy or torch arrays or pandas frames, a map-style torch `Dataset`, or one of
             Hugging Face (see `fedlada.data.columns`). Several inputs are a tuple of arrays or a dict by the names of

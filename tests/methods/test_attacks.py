@@ -136,7 +136,7 @@ def test_labels_of_a_dataset_are_flipped_too():
         for data in ((X, Y), pairs)
     )
     torch.testing.assert_close(read.server.params, arrays.server.params, rtol=1e-12, atol=1e-12)
-    with pytest.raises(ValueError, match="LabelFlip needs class numbers"):
+    with pytest.raises(ValueError, match="LabelFlip needs class indices"):
         fedlada.simulate(small_net(1), (X, X[:, :1]), attack="label-flip:0.3", method="fedavg", rounds=1)
 
 

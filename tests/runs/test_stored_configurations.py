@@ -60,9 +60,7 @@ def test_a_combiner_that_an_earlier_version_did_not_have_is_named(tmp_path):
 
 def test_another_batch_of_evaluations_is_refused_with_the_reason(tmp_path):
     from_python(tmp_path, 1)
-    with pytest.raises(
-        ValueError, match="eval_batch_size is 1000 there and 7 here, and the last bits of the metrics"
-    ):
+    with pytest.raises(ValueError, match="eval_batch_size is 1000 there and 7 here, and the last bits of the metrics"):
         from_python(tmp_path, 2, eval_batch_size=7)
     without(tmp_path, "eval_batch_size")
     assert len(from_python(tmp_path, 2).history) == 2

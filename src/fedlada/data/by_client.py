@@ -30,7 +30,7 @@ class ByClient:
 
     @property
     def partition(self) -> Given:
-        """The sample numbers of each client."""
+        """The sample indices of each client."""
         ends = np.cumsum(self.sizes)
         own = [np.arange(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
         return Given(indices=dict(zip(self.names, own, strict=True)) if self.names else own)

@@ -191,7 +191,7 @@ class Given(Partition):
         clients = [_sample_numbers(own, client) for client, own in enumerate(given)]
         for client, own in enumerate(clients):
             if len(own) and (own.min() < 0 or own.max() >= len(labels)):
-                raise ValueError(f"client {client} has sample numbers outside 0..{len(labels) - 1}")
+                raise ValueError(f"client {client} has sample indices outside 0..{len(labels) - 1}")
         if not clients:
             raise ValueError("there are no clients: the given partition is empty")
         return _sorted(clients)
@@ -203,7 +203,7 @@ class Given(Partition):
 def _sample_numbers(own: Iterable[int], client: int) -> Ints:
     numbers = np.asarray(own if isinstance(own, (np.ndarray, list, tuple, range)) else list(own)).reshape(-1)
     if numbers.size and numbers.dtype.kind not in "iu":
-        raise ValueError(f"client {client} must be given by sample numbers, got values of type {numbers.dtype}")
+        raise ValueError(f"client {client} must be given by sample indices, got values of type {numbers.dtype}")
     return numbers.astype(np.int64)
 
 
