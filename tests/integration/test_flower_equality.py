@@ -165,8 +165,8 @@ def test_what_a_private_federation_refuses():
     for changes, sentence in (
         ({"combiner": Private(1.0, noise_multiplier=1.0, noise_cohort=9)}, "needs all of its noise"),
         ({"eval_clients_every": 1}, "eval_clients_every measures on the nodes' data"),
-        ({"method": recipes.scaffold()}, "take a method and messages without client memory"),
-        ({"messages": "delta=top0.2"}, "take a method and messages without client memory"),
+        ({"method": recipes.scaffold()}, "use a method and messages without client state"),
+        ({"messages": "delta=top0.2"}, "use a method and messages without client state"),
         ({"noise": "none"}, "noise must be one of secret, seed"),
     ):
         settings = {"method": recipes.fedavg(), **PRIVATE, **changes}
