@@ -71,7 +71,7 @@ def test_fewer_rounds_than_planned_are_refused_with_the_way_out(six_rounds):
 
 
 def test_a_run_says_after_which_round_it_goes_on(six_rounds):
-    assert "fedlada: going on after round 6 of 7\n" in fedlada("resume", six_rounds, "--rounds", 7).stderr
+    assert "fedlada: resuming after round 6 of 7\n" in fedlada("resume", six_rounds, "--rounds", 7).stderr
 
 
 def test_every_file_is_for_those_whom_the_umask_lets_read(six_rounds):

@@ -1,4 +1,4 @@
-"""Images as bytes, normalised where they are used: a quarter of the memory of floats, on the device that trains."""
+"""Images stored as bytes and normalised on the device: a quarter of the memory of floats."""
 
 from __future__ import annotations
 

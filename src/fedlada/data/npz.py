@@ -1,4 +1,4 @@
-"""Anyone's arrays in one `.npz` file."""
+"""A user's arrays in one `.npz` file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of a command under headings, in its help."""
+"""Sections of a command's help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADINGS: dict[str, str] = {
     "Evaluation": "eval_every eval_train_every eval_batch_size client_test personal_steps personal_every best",
     "Computing": "device threads engine precision ordered dtype jobs",
 }
-"""The flags under each heading of a command's help; hyperparameters have one of their own, others the last."""
+"""The flags in each section of a command's help; hyperparameters have their own, all others are in the last."""
 
 
 def write_sections(

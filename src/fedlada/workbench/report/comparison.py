@@ -1,4 +1,4 @@
-"""Many runs beside each other: rounds to a target, speed-up, accuracy."""
+"""Comparison of methods: rounds to a target, speed-up, accuracy."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class StoredFiles:
 def read_runs(folders: Iterable[Path], left_out: Callable[[str], None] | None = None) -> list[RunRecord]:
     """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence.
 
-    `left_out` is told of each run that cannot be read where others can; without it the first such run is refused.
+    `left_out` is called for each unreadable run; without it the first one is an error.
     """
     found: list[KnownRun] = []
     for folder in folders:
