@@ -480,7 +480,7 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T6", "--scale", "smoke", "--messages", "leen"], "'leen' .*is neither a code"),
         (
             ["reproduce", "F8,theory", "--scale", "smoke", "--messages", "lean"],
-            "F8 and theory: no run, so nothing travels",
+            "F8 and theory: there are no runs, so nothing is sent",
         ),
         (["reproduce", "T6", "--scale", "full"], "there is no folder data/cifar-10-batches-py: fedlada data fetch"),
         (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
@@ -506,5 +506,5 @@ def test_wrong_usage_is_one_sentence(arguments, sentence, command, tmp_path, mon
 
 def test_a_data_dir_that_is_not_there_is_refused(tmp_path):
     done = fedlada("reproduce", "T6", "--data-dir", tmp_path / "nowhere", "--out", tmp_path / "t6", code=2)
-    assert "nowhere: --data-dir says where the data lie" in done.stderr
+    assert "nowhere: give the folder of the data with --data-dir" in done.stderr
     assert not (tmp_path / "t6").exists()

@@ -68,6 +68,6 @@ def _describe(dataset: str, runs: Sequence[Experiment]) -> str:
     return (
         f"{dataset}: model {values('model')}, {values('num_clients')} clients, {values('cohort_size')} a round, "
         f"Dirichlet {values('concentration')}{refilled}, batches of {values('batch_size')}, {values('local_epochs')} "
-        f"local epoch(s), augmentation {values('augment')}, messages in {values('messages')}; runs can go on to round "
+        f"local epoch(s), augmentation {values('augment')}, messages in {values('messages')}; runs can reach round "
         f"{values('rounds')}."
     )

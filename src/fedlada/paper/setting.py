@@ -34,7 +34,7 @@ class Setting:
     chosen_methods: tuple[str, ...] = ()
     """Those of a target's methods to run, where not all."""
     messages: str = "float32"
-    """The codes in which the vectors of every run travel."""
+    """The compression of every run's messages."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
     """Called with what is computed on the spot."""
     folder: Path | None = field(default=None, compare=False)
