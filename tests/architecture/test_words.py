@@ -12,7 +12,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-LONGEST_SENTENCE = 35
+LONGEST_SENTENCE = 30
 README_WORDS = 700
 
 

@@ -71,7 +71,7 @@ def test_the_first_lines_say_what_a_run_has(finished, tmp_path):
     )
     done = fedlada("run", *QUICK, "--rounds", 1, "--alpha", 0.1, "--beta1", 0.9, "--clip-norm", 3, "--out", tmp_path)
     # alpha and beta1 are the recipe's own
-    assert "fedlada: lr 0.003, lr_decay 0.998, v_init 1e-07, clip_norm 3; else" in done.stderr
+    assert "fedlada: lr 0.003, lr_decay 0.998, v_init 1e-07, clip_norm 3; other values" in done.stderr
 
 
 @pytest.mark.parametrize(
