@@ -57,7 +57,13 @@ class TargetNames(click.ParamType[list[str]]):
 
 @click.command()
 @click.argument("targets", type=TargetNames())
-@click.option("--scale", type=NearestChoice(SCALES), default="quick", show_default=True, help="full: as the paper.")
+@click.option(
+    "--scale",
+    type=NearestChoice(SCALES),
+    default="quick",
+    show_default=True,
+    help="smoke takes seconds, quick minutes; full is the paper's setting.",
+)
 @click.option(
     "--preset",
     type=NearestChoice(PRESETS),
@@ -82,7 +88,11 @@ class TargetNames(click.ParamType[list[str]]):
 )
 @click.option("--rounds", type=click.IntRange(min=1), help="Stop every run at this round.")
 @click.option(
-    "--smooth", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations in a moving average."
+    "--smooth",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="A target counts by the mean of this many evaluations.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the tables, plots and report page.")
 @campaign_flags

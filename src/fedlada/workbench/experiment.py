@@ -62,7 +62,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
     """The method's hyperparameters; those left out are the preset's or the recipe's."""
     dataset: str = option("digits", "the data set", tuple(DATASETS))
     data_dir: str | None = option(
-        None, "folder of the data, or the file for npz; published data sets are searched for in data"
+        None, "folder of the data, or the file for npz; for published data sets by default data"
     )
     augment: str | None = option(
         None, "random flips and crops: authors for half of the images, crop for all", tuple(AUGMENTATIONS)

@@ -53,7 +53,7 @@ DEFAULT_TARGET = 0.9
 @experiment_flags(without=("method", "seed", "messages"))
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs; by default one per CPU core.")
 @click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def compare(
     methods: list[str],

@@ -40,7 +40,7 @@ from fedlada.workbench.load import StoredRun, load_run, stored_experiment
 @click.option("--data", help="package.module:function that returns (train, test), for a run made from Python.")
 @model_flag
 @trust_flag
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def evaluate(
     folder: Path,
     best: bool,

@@ -39,13 +39,13 @@ DIVISION = (
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=MethodName(tuple(RECIPES)))
+@click.argument("names", nargs=-1, metavar="[NAMES]...", type=MethodName(tuple(RECIPES)))
 @click.option(
     "--dataset",
     type=NearestChoice(tuple(DATASETS)),
     help="Show the learning rates and hyperparameters used on this data set.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
     """List the methods: their parts, hyperparameters and the vectors they send.
 
@@ -94,7 +94,7 @@ def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
     show_default=True,
     help="Folder to download into.",
 )
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     """Download a data set's official archive, check it and unpack it.
 
@@ -115,7 +115,7 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
 @click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
 @experiment_flags(only=(*DIVISION, "config"))
 @click.option("--out", type=click.Path(path_type=Path), help="Also save a plot of the partition to this file.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> None:
     """Show a data set and its partition among clients.
 
