@@ -170,7 +170,7 @@ def simulate(
         precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
             stays in `dtype`; float64 is always exact.
         ordered: with several processes (torchrun), sum the uploads in order, so that the bits are those of one process.
-        messages: compression of each vector that travels: "float32", "bfloat16", "int8", "lean" or rules such as
+        messages: compression of each vector that is sent: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
         combiner: how the clients' uploads are aggregated: the mean, or a robust rule: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`); or

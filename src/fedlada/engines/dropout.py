@@ -50,11 +50,11 @@ class CounterDropout(TorchFunctionMode):
     """
 
     def __init__(
-        self, keys: Tensor, elements: Elements, *, num_samples: int | None = None, in_trial: bool = False
+        self, keys: Tensor, elements: Elements, *, num_samples: int | None = None, in_check: bool = False
     ) -> None:
         super().__init__()
         self.keys, self.elements = keys, elements
-        self.num_samples, self.in_trial = num_samples, in_trial
+        self.num_samples, self.in_check = num_samples, in_check
         self.num_calls = 0
         self.tables: list[tuple[Tensor, Tensor]] = []
 
@@ -78,7 +78,7 @@ class CounterDropout(TorchFunctionMode):
             if not own or self.num_samples is None or own[0] % self.num_samples:
                 raise ValueError("dropout of a tensor whose first axis is not that of the samples")
             own = (own[0] // len(self.keys), *own[1:])
-        kept = kept_places(self.elements.of(own, device), low, high, 0.5 if self.in_trial else p)
+        kept = kept_places(self.elements.of(own, device), low, high, 0.5 if self.in_check else p)
         return kept.view(tuple(shape)) if self.keys.ndim else kept
 
     def _call_key(self) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from fedlada.methods.state import Broadcast, PerTransform, Server, Upload, Vecto
 
 @dataclass(frozen=True, eq=False)
 class Personal:
-    """The personal parameters of a model: each client keeps and trains its own, and they never travel.
+    """The personal parameters of a model: each client keeps and trains its own, and they are never sent.
 
     Full vectors keep the model's length `[P]`, so that the parts of a method need no special case. On the server the
     personal entries keep their initial values. A client's private state holds its personal entries only.
@@ -33,7 +33,7 @@ class Personal:
 
     @property
     def shared(self) -> Tensor:
-        """The numbers of the parameters that travel."""
+        """Indices of the parameters that are sent."""
         return (self.places < 0).nonzero().squeeze(-1)
 
     def cut(self, vector: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class TargetNames(click.ParamType[list[str]]):
     name = "targets"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """The names as they are written, each once, or one sentence."""
+        """Convert to canonical names, each once."""
         known = {name.lower(): name for name in TARGETS}
         chosen: list[str] = []
         for word in (part.strip().lower() for part in value.split(",") if part.strip()):

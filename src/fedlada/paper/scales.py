@@ -47,7 +47,7 @@ class Scale:
     for_lenet: Scale | None = None
     """The scale that the study of activations has instead: convolutions take long on a CPU."""
     bytes_unit: tuple[str, float] = ("MB", 1e6)
-    """In what travelled bytes are shown."""
+    """Unit of traffic in tables."""
     checkpoint_every: int = 25
     checkpoint_minutes: float | None = None
 

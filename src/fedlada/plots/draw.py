@@ -170,7 +170,7 @@ def _draw_bars(axes: Any, series: Series, bars: list[Series], colour: str, name:
 
 
 def _leave_room(axes: Any, chart: Chart) -> None:
-    """With a target line, start the y axis above the first rounds, so that the curves are told apart."""
+    """With a target line, start the y axis above the first rounds, so that the curves can be distinguished."""
     values = [value for series in chart.series for value in series.y if np.isfinite(value)]
     if not chart.targets or not values or chart.log_y or any(series.style == "bars" for series in chart.series):
         return

@@ -161,5 +161,5 @@ class Result:
         from fedlada.plots.draw import plot_histories
 
         if metric is not None:
-            self.history[metric]  # a name that is not there is one sentence
+            self.history[metric]  # an unknown name is an error
         return plot_histories({self.name or self.method.name: [self.history]}, metric=metric)

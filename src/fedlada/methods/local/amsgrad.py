@@ -20,7 +20,7 @@ class AMSGrad(LocalTransform):
     A `power` of v_hat below 1/2 makes the step less adaptive (Padam, Chen et al. 2018).
 
     Each round begins with m = 0 and v_hat = v^t, the mean that the server keeps (`second_moment="averaged"`), or
-    with v_hat = `v_init` (`"reset"`, and then no second moment travels).
+    with v_hat = `v_init` (`"reset"`, and then no second moment is sent).
     """
 
     elementwise: ClassVar[bool] = True

@@ -63,7 +63,7 @@ def work_of(flags: dict[str, Any]) -> Work:
 
 
 def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
-    """Look at the data before anything is written: what is missing is one sentence, images are decoded once."""
+    """Read the data before anything is written: missing data is reported, and images are decoded once."""
     seen = set()
     with Chores(quiet=quiet) as bars:
         for request in requests:

@@ -86,7 +86,7 @@ def compare(
         raise ValueError("a comparison is on the test set, which --validation leaves out: use `fedlada sweep`")
     resolve_device(first.device)
     with Chores(quiet=quiet or as_json) as bars:
-        # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
+        # Before anything is written: report missing data, and decode image files here instead of in workers.
         source = first.load_data(bars)
         first.build_cohorts(source)
     target = Target(ACCURACY, DEFAULT_TARGET) if source.has_classes else None

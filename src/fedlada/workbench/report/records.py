@@ -58,7 +58,7 @@ class StoredFiles:
 
 
 def read_runs(folders: Iterable[Path], left_out: Callable[[str], None] | None = None) -> list[RunRecord]:
-    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence.
+    """Every run in these folders, at any depth, or listed in them; a folder without any is an error.
 
     `left_out` is called for each unreadable run; without it the first one is an error.
     """
