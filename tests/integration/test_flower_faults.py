@@ -315,7 +315,7 @@ def test_who_is_refused_is_asked_again_where_answers_are_too_few():
     assert [row["refused"] for row in real.history] == [[], []]
     assert_same_bits(real, simulate(method, 2, cohort_size=None))
     grid.fault = in_round(2, 1, broken)
-    with pytest.raises(TooFewReplies, match=r"1 were refused for other reasons; client 1: .* with a smaller `minimum`"):
+    with pytest.raises(TooFewReplies, match=r"1 were refused for other reasons; client 1: .* set a smaller `minimum`"):
         strategy_of(method, replies=replace(policy, patience=0.5), cohort_size=None).run(grid, 2, progress=False)
 
 

@@ -65,7 +65,7 @@ def test_a_rate_beside_a_name_changes_the_rate_alone():
 
 def test_a_method_of_ones_own_needs_a_rate():
     assert [row["lr"] for row in bare(method=recipes.fedlada(), lr=0.02).history] == [0.02, 0.02]
-    with pytest.raises(ValueError, match="lr must be given with a method of one's own"):
+    with pytest.raises(ValueError, match="lr must be given with your own method"):
         bare(method=fedlada.suggested("fedlada", "cifar10")["method"])
     for wrong in (None, recipes.fedlada):
         with pytest.raises(ValueError, match=r"method must be a FederatedMethod, as from fedlada\.recipes, or a name"):
