@@ -71,7 +71,7 @@ dist: $(DEV) ## build wheel and sdist, install the wheel on its own and use it
 benchmark: $(DEV) ## the sequential engine beside a hand-written loop, pfl and Flower (makes their environments)
 	$(BIN)/python benchmarks/simulators/compare.py
 
-tune: $(DEV) ## search the demo's hyper-parameters again, the same budget for each method
+tune: $(DEV) ## search the demo's hyperparameters again, the same budget for each method
 	for grid in 1 2 3 4; do $(BIN)/python benchmarks/tune_digits.py --grid $$grid || exit 1; done
 
 clean: ## remove what was built, keep environments and runs

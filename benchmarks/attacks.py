@@ -1,12 +1,12 @@
-"""Combiners against attacks: accuracy by rule, attack, method and share of clients that lie.
+"""Combiners against attacks: accuracy by rule, attack, method and share of malicious clients.
 
     python benchmarks/attacks.py run --out runs/attacks                                   # Fashion-MNIST, on a CPU
     python benchmarks/attacks.py run --dataset cifar10 --device cuda --data-dir data --jobs 8 --out runs/attacks-cifar10
     fedlada pack runs/attacks --out benchmarks/results/attacks_fashion_cpu_202611.json
     python benchmarks/attacks.py table --write
 
-Ten clients, all of them in every round, so one or three of ten lie in each. Runs that are there or in the archive are
-not made again, and after `--minutes` the rest is left for the next time. `--trial` takes the digits, to see that
+Ten clients, all of them in every round, so one or three of ten attack in each. Runs that are there or in the archive
+are not repeated, and after `--minutes` the rest is left for the next time. `--trial` takes the digits, to see that
 everything works.
 """
 
@@ -116,9 +116,9 @@ def cases(dataset: str) -> Iterator[Case]:
     """All of them; a seed is whole before the next one begins."""
     for seed in range(SIZES[dataset].seeds):
         for method in METHODS:
-            lies = [(None, 0.0), *((attack, share) for attack in attacks_on(method) for share in SHARES)]
+            attacked = [(None, 0.0), *((attack, share) for attack in attacks_on(method) for share in SHARES)]
             for rule in RULES:
-                yield from (Case(dataset, method, rule, attack, share, seed) for attack, share in lies)
+                yield from (Case(dataset, method, rule, attack, share, seed) for attack, share in attacked)
 
 
 # Running them ---------------------------------------------------------------------------------------------------------
@@ -190,10 +190,10 @@ def of_method(dataset: str, method: str, share: float, accuracy: Accuracy) -> Ta
     rows = []
     for rule in RULES:
         honest = Case(dataset, method, rule, None, 0.0, 0)
-        lies = [Case(dataset, method, rule, attack, share, 0) for attack in attacks]
-        rows.append((rule, *(cell(case, seeds, accuracy) for case in (honest, *lies))))
-    many = f"{round(10 * share)} of 10 clients lie{'s' if share == SHARES[0] else ''}"
-    return Table(f"{NAMES[method]}, {many}", ("rule", "nobody", *attacks), tuple(rows))
+        attacked = [Case(dataset, method, rule, attack, share, 0) for attack in attacks]
+        rows.append((rule, *(cell(case, seeds, accuracy) for case in (honest, *attacked))))
+    many = f"{round(10 * share)} of 10 clients malicious"
+    return Table(f"{NAMES[method]}, {many}", ("rule", "no attack", *attacks), tuple(rows))
 
 
 def worst(dataset: str, accuracy: Accuracy) -> Table:
@@ -210,9 +210,9 @@ def worst(dataset: str, accuracy: Accuracy) -> Table:
         cells = []
         for method in METHODS:
             honest = mean(method, rule, None, 0.0)
-            lied = {one: value for one in ATTACKS if (value := mean(method, rule, one, SHARES[-1])) is not None}
-            least = min(lied, key=lambda one: lied[one]) if lied else ""
-            cells.append("-" if honest is None or not lied else f"{honest:.1f} / {lied[least]:.1f} ({least})")
+            attacked = {one: value for one in ATTACKS if (value := mean(method, rule, one, SHARES[-1])) is not None}
+            least = min(attacked, key=lambda one: attacked[one]) if attacked else ""
+            cells.append("-" if honest is None or not attacked else f"{honest:.1f} / {attacked[least]:.1f} ({least})")
         rows.append((rule, *cells))
     return Table("No attack / the worst attack by 3 of 10", ("rule", *(NAMES[one] for one in METHODS)), tuple(rows))
 

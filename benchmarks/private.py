@@ -58,7 +58,7 @@ class Entry:
     method: str
     hyper: Mapping[str, Any]
     trials: Sequence[Mapping[str, Any]]
-    """Values that differ: `lr`, hyper-parameters, and `scale` of the second moment in the clipped upload."""
+    """Values that differ: `lr`, hyperparameters, and `scale` of the second moment in the clipped upload."""
 
 
 def rates(*values: float, **others: Any) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ class Trial:
     number: int
     """From 1, which is the printed one."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The rate and hyper-parameters that differ from the printed ones."""
+    """The rate and hyperparameters that differ from the printed ones."""
 
     @property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""Searches each method's hyper-parameters for the digits, with the same number of configurations for each.
+"""Searches each method's hyperparameters for the digits, with the same number of configurations for each.
 
 A fifth of the training data is set aside as a validation split; the test set is never looked at. A configuration is
 judged by its mean validation accuracy over all rounds (the area under its curve), averaged over the seeds. Prints the
@@ -132,7 +132,7 @@ def main() -> None:
             scores.append(value)
             print(f"[{len(scores)}/{len(tasks)}] {task[0]} {task[1]}: {value:.4f}", flush=True)
     lines = [
-        f"# Hyper-parameters for the digits, {time.strftime('%Y-%m-%d')}",
+        f"# Hyperparameters for the digits, {time.strftime('%Y-%m-%d')}",
         "",
         f"`python benchmarks/tune_digits.py --grid {arguments.grid}`: {BUDGET} configurations a method, "
         f"{ROUNDS} rounds, seeds {SEEDS}, "

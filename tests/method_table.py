@@ -4,4 +4,4 @@ from reference import algorithms  # noqa: F401  (fills the table)
 from reference.rows import METHODS
 
 CASES = [(name, {**row.hyper, **changes}) for name, row in METHODS.items() for changes in ({}, *row.variants)]
-"""Every method with each set of hyper-parameters that its reference knows."""
+"""Every method with each set of hyperparameters that its reference knows."""

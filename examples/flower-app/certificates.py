@@ -66,7 +66,7 @@ def make_node_key(path: Path) -> None:
 def refuse_to_overwrite(paths: list[Path]) -> None:
     """A key that is lost cannot be made again, and those who trust its certificate would be locked out."""
     if found := [str(path) for path in paths if path.exists()]:
-        raise FileExistsError(f"{', '.join(found)} would be overwritten: take another folder, or move them away")
+        raise FileExistsError(f"{', '.join(found)} would be overwritten: choose another folder, or move them away")
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

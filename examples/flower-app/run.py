@@ -30,7 +30,7 @@ def main() -> int:
     arguments = parse()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="federation-"))
     if (folder / "keys").exists() or (folder / "flwr").exists():
-        sys.exit(f"{folder} holds a federation already: take another folder")
+        sys.exit(f"{folder} holds a federation already: choose another folder")
     if arguments.insecure:
         print("WITHOUT encryption and without keys: anybody who can reach the port can join and read", flush=True)
     # One thread each: a simulation has the same bits only with the same number of them.

@@ -1,12 +1,12 @@
-"""FedLADA and the federated methods it is compared with: exact, fast, in one algebra.
+"""FedLADA and the federated methods it is compared with: exact, fast, composed from the same parts.
 
 import fedlada
 
 result = fedlada.simulate(model, (x, y), test=(x_test, y_test), method="fedlada")
 result.model, result.history, result.plot()
 
-Public are the names in `__all__`, what its modules list in theirs, `fedlada.flower` and `fedlada.messages`. Everything
-else may move between versions.
+The public API is `__all__` here and in the modules it names, `fedlada.flower` and `fedlada.messages`. Everything else
+may move between versions.
 """
 
 import sys
@@ -130,7 +130,7 @@ __all__ = [
 
 
 class _PublicPlaces(MetaPathFinder, Loader):
-    """Lets `from fedlada.recipes import fedavg` find the module where it really is."""
+    """Lets `from fedlada.recipes import fedavg` find the module at its actual location."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, rest = name.partition(".")
@@ -146,15 +146,15 @@ class _PublicPlaces(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = getattr(module.__spec__, "loader_state", None)  # it stays the module that it was
+        module.__spec__ = getattr(module.__spec__, "loader_state", None)  # keep the module's own spec
 
 
 sys.meta_path.insert(0, _PublicPlaces())
 
-if not TYPE_CHECKING:  # a checker would take every name for known
+if not TYPE_CHECKING:  # a type checker would take every name as defined
 
     def __getattr__(name: str) -> Any:
-        """Import what is asked for, and with it torch: the command line answers simple questions without it."""
+        """Import names on first use, and torch with them: simple commands start without it."""
         if name in _NAMES:
             found = getattr(import_module(f"fedlada.{_NAMES[name]}"), name)
         elif name in _MODULES:

@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """The command line, all of which is imported where Ctrl-C is one word."""
+    """Run the command line; Ctrl-C during imports also ends it without a traceback."""
     try:
         from fedlada.workbench.cli import main as command_line
     except KeyboardInterrupt:
@@ -15,7 +15,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # `python -m` looks for every import in the working directory first, where a stranger's files may lie.
+    # `python -m` searches the working directory first, which may hold untrusted files.
     if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(__file__)) and not sys.flags.safe_path:
         del sys.path[0]
     main()

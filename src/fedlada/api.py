@@ -1,4 +1,4 @@
-"""One call that simulates anyone's model on anyone's data with any method."""
+"""`simulate`: federated training of any model on any data with any method."""
 
 from __future__ import annotations
 
@@ -102,83 +102,83 @@ def simulate(
     threads: int = 1,
     dtype: torch.dtype | str | None = None,
 ) -> Result:
-    """Train `model` on `train` over simulated clients and give back the final model and the history.
+    """Train `model` on `train` over simulated clients; returns the final model and the history.
 
-    Ctrl-C at Python's prompt or in a notebook ends the run and gives back its result so far; in a loop over runs the
-    next one then starts. In a script it raises KeyboardInterrupt, as everywhere. Either way a folder has each whole
-    round, and the same call goes on.
+    Ctrl-C at Python's prompt or in a notebook ends the run and returns its result so far; in a loop over runs the
+    next one then starts. In a script it raises KeyboardInterrupt as usual. Either way a run folder has every finished
+    round, and the same call resumes it.
 
     Args:
         model: any `nn.Module` without running statistics, with fresh or pretrained weights (it is not changed), or a
-            function that makes one (then `seed` also fixes its first weights). Frozen parameters are neither trained
+            function that makes one (then `seed` also fixes its initial weights). Frozen parameters are neither trained
             nor sent.
         train: an `(x, y)` pair of numpy or torch arrays or pandas frames, a map-style torch `Dataset`, or one of
             Hugging Face (see `fedlada.data.columns`). Several inputs are a tuple of arrays or a dict by the names of
-            the model's arguments. A dict by the names of clients, or a list, holds the data of each. A model may
-            return a dict or object with `logits`. It is given whole numbers as they are if it takes them; if not,
-            bytes of the shape of images are scaled by the training images' mean and deviation, and all other whole
-            numbers become floats.
-        method: a method, as from `fedlada.recipes`, or a name for what `fedlada run` takes for data of one's own (see
-            `fedlada.suggested`; that may change from version to version, a recipe that is written out does not).
+            the model's arguments. A dict by the names of clients, or a list, holds the data of each client. A model may
+            return a dict or object with `logits`. Integer inputs are passed as they are if the model takes them. If
+            not, byte images are standardised by the training images' mean and standard deviation, and all other
+            integers become floats.
+        method: a method, as from `fedlada.recipes`, or its name. A name stands for the values that `fedlada run` uses
+            on a user's own data (see `fedlada.suggested`); these may change between versions, a recipe does not.
         test: like `train`; the global model is evaluated on it every `eval_every` rounds.
-        validation: like `test`, for data that was held out to tune on: `validation_loss`, `validation_accuracy`.
+        validation: like `test`, for data held out for tuning: `validation_loss`, `validation_accuracy`.
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
-            `ByKey`), or the sample numbers of each client (a list, or a dict by client). By default ten equal
-            clients, IID. Names of clients, in a dict or as keys, stay in the history and the folder.
-        collate_fn: a function of a list of samples that gives `(x, y)`, for those that need padding. It is called
-            once, for all of them; a `collate_fn` of the data set itself is used likewise.
+            `ByKey`), or the sample indices of each client (a list, or a dict by client). By default ten equal
+            clients, IID. Names of clients, in a dict or as keys, are kept in the history and the run folder.
+        collate_fn: a function from a list of samples to `(x, y)`, for samples that need padding. It is called
+            once, for all of them; a `collate_fn` of the data set itself is used the same way.
         rounds: how many rounds to run.
         cohort_size: clients per round, drawn without replacement; by default all.
-        cohorts: another way of drawing them, from `fedlada.cohorts`.
+        cohorts: another way of sampling them, from `fedlada.cohorts`.
         batch_size: samples per local step; a client with fewer makes smaller batches.
         local_epochs: passes over a client's data per round; by default one.
         local_steps: local steps per round, instead of epochs.
-        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`); by default the one that
-            goes with the method's name.
-        lr_decay: factor on `lr` after each round; by default 0.998 with a method's name, as the paper, else 1.
-        weights: how clients count in the mean: "uniform" or by "examples".
+        lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`); by default the one
+            suggested for the method's name.
+        lr_decay: factor on `lr` after each round; by default 0.998 with a method's name, as in the paper, else 1.
+        weights: how clients are weighted in the mean: "uniform" or by number of "examples".
         unreliable: simulated drop-outs and stragglers.
-        loss: a function of outputs and targets; by default cross-entropy for class numbers, binary cross-entropy for
+        loss: a function of outputs and targets; by default cross-entropy for class indices, binary cross-entropy for
             targets of 0 and 1 with one output each, squared error for floats. `result.loss` has its name.
         metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`.
-        eval_every: evaluate after so many rounds, and always after the last.
-        eval_train_every: also evaluate on what the clients hold (as often as they hold it), without augmentation, after
-            so many rounds and after the last: `full_train_loss` and `full_train_accuracy`.
+        eval_every: rounds between evaluations; the last round is always evaluated.
+        eval_train_every: rounds between evaluations on the clients' training data, without augmentation; a sample that
+            several clients hold counts for each: `full_train_loss` and `full_train_accuracy`.
         eval_batch_size: samples per batch of an evaluation; fewer need less memory.
         best: the metric by which the folder keeps the best model, such as "test_loss"; by default the test accuracy
             where there is one, else the test loss. Lower is better for losses and errors.
         stop_at: end when one of these is reached, as in `{"test_loss": 0.1}`.
-        client_test: a share of each client's samples (0.2, say) that the seed holds out and nobody trains on, or test
-            data by client: a list, or a dict by the client's number or the partition's key. Each evaluation then adds
+        client_test: a share of each client's samples (0.2, say) to hold out as its test set, drawn by the seed, or test
+            data by client: a list, or a dict by the client's index or the partition's key. Each evaluation then adds
             `client_accuracy`, the mean over clients, with `_worst_decile` and `_std`, or the same of `client_loss`;
             `result.clients` has the values by client.
-        personal_steps: also test each client's model after so many local steps of its own, by the method's own chain:
-            `personal_accuracy` and its spread. It changes nothing of the run.
+        personal_steps: local steps of fine-tuning, with the method's own chain, after which each client's model is also
+            tested: `personal_accuracy` and its spread. The run itself is unchanged.
         personal_every: rounds between these tests; by default `eval_every`.
-        personal: names of parameters that stay with each client, such as `("head.*",)`: they are trained by every
-            client for itself and never travel. Needs `client_test` in place of `test`.
+        personal: names of parameters that stay with each client, such as `("head.*",)`: every client trains its own,
+            and they are never sent. Needs `client_test` in place of `test`.
         stop_at_accuracy: end when the test accuracy is at least this.
-        stop_after_seconds: end after the round in which this time is over.
+        stop_after_seconds: end after the round in which this time is exceeded.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
-        progress: show a progress display; by default on a terminal and in a notebook, where a person sees it move.
-        name: how the run is called in reports and pictures, instead of by its method.
-        out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there goes on.
+        progress: show a progress display; by default only on a terminal and in a notebook.
+        name: the run's name in reports and plots, instead of its method's.
+        out: a folder for metrics, checkpoints and the final model (needs safetensors); a run found there is resumed.
         checkpoint_every: rounds between checkpoints.
-        seed: fixes everything that is random.
+        seed: fixes all random choices.
         engine: what runs the clients: "sequential" is one after another, "stacked" all of a cohort at once; "auto"
             takes stacked on a GPU and sequential on a CPU.
         precision: how the stacked engine computes on a GPU: "bf16" (what "auto" takes), "tf32" or "float32". State
             stays in `dtype`; float64 is always exact.
-        ordered: with several processes (torchrun), add the uploads in their order: the bits are those of one process.
-        messages: compression of each vector that travels: "float32", "bfloat16", "int8", "lean" or rules such as
+        ordered: with several processes (torchrun), sum the uploads in order, so that the bits are those of one process.
+        messages: compression of each vector that is sent: "float32", "bfloat16", "int8", "lean" or rules such as
             "params=bfloat16:delta=int8" (see `fedlada.messages.Messages`).
-        combiner: how the clients' uploads become one: the mean, or what withstands liars: "norm-bound",
+        combiner: how the clients' uploads are aggregated: the mean, or a robust rule: "norm-bound",
             "trimmed-mean:0.2", "median", "krum:2", "geometric-median" (see `fedlada.combine`); or
-            `Private(clip, epsilon=2.0, delta=1e-6)`, for differential privacy of whole clients.
-        attack: lies that a share of the clients tell, to try combiners with: "sign-flip:0.3", "scale:0.3:10" or one of
+            `Private(clip, epsilon=2.0, delta=1e-6)`, for client-level differential privacy.
+        attack: simulated malicious clients, to test combiners with: "sign-flip:0.3", "scale:0.3:10" or one of
             `fedlada.testing.attacks`.
         device: "auto" takes a GPU where there is one.
-        threads: CPU threads to compute with. Their number decides the last bits of a result, so it is never taken from
+        threads: CPU threads to compute with. Their number affects the last bits of a result, so it never depends on
             the machine; large models on an idle CPU gain from more.
         dtype: torch.float32 or torch.float64, or their names, for model and data; by default the model's own.
     """
@@ -195,7 +195,7 @@ def simulate(
     chosen = resolve_personal(personal, chosen, network)
     if chosen.personal is not None and (test is not None or validation is not None or client_test is None):
         raise ValueError(
-            "with personal parameters no model is everybody's: give client_test, such as client_test=0.2, and neither "
+            "with personal parameters there is no single model: give client_test, such as client_test=0.2, and neither "
             "test nor validation"
         )
     rules = resolve_messages(messages, chosen)
@@ -280,14 +280,14 @@ def simulate(
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))
     if somebody_watches() if progress is None else progress:
-        if loss is None and progress:  # else `result` says it
+        if loss is None and progress:  # otherwise `result` reports it
             observers.append(SaysLoss())
         observers.append(live_or_plain(name or runner.method.name))
     folder = _folder(out, checkpoint_every)
     if not is_alone:
-        # The first process speaks, writes and decides for all.
-        told, folder = (observers, folder) if processes.is_first() else ([], None)
-        observers = [SharedState(), *told, SharedStop()]
+        # The first process prints, writes and decides for all.
+        active, folder = (observers, folder) if processes.is_first() else ([], None)
+        observers = [SharedState(), *active, SharedStop()]
     try:
         simulation.run(rounds, observers, folder=folder)
     except KeyboardInterrupt:

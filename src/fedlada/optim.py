@@ -1,4 +1,4 @@
-"""A method's local chain as a `torch.optim.Optimizer`, for people's own training loops."""
+"""A method's local chain as a `torch.optim.Optimizer`, for custom training loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedlada.models.flat import flatten, unflatten
 
 
 class LocalOptimizer(torch.optim.Optimizer):
-    """One client's optimizer: `begin` with what the server sent, `step` as usual, `finish` with what goes back.
+    """One client's optimizer: `begin` with the broadcast, `step` as usual, `finish` with the upload.
 
     Gradients are read from `.grad`, so clipping, accumulation, autocast and `GradScaler` work as with any optimizer,
     and schedulers set the rate through `param_groups`. A parameter without a gradient counts as one of zeros.
@@ -42,7 +42,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         self.sum_lr = 0.0
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Only the one group that the optimizer is made with."""
+        """Refuse a second group: a method works on one vector."""
         if self.param_groups:
             raise ValueError("a federated method works on one vector: give one group of parameters")
         super().add_param_group(param_group)
@@ -59,11 +59,11 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     @property
     def mean_lr(self) -> float:
-        """The mean rate of the steps taken since `begin`: what the server needs as this client's `lr`."""
+        """The mean learning rate of the steps since `begin`: this client's `lr` for the server."""
         return self.sum_lr / self.num_steps if self.num_steps else float(self.param_groups[0]["lr"])
 
     def begin(self, broadcast: Broadcast, kept: Kept | None = None) -> None:
-        """Start a round from what the server sent; the model's parameters become x^t."""
+        """Start a round from the broadcast; the model's parameters become x^t."""
         memory = self.method.init_kept(broadcast.params) if kept is None else kept
         self.local = self.method.begin(broadcast, memory, lr=self.param_groups[0]["lr"])
         self.num_steps, self.sum_lr = 0, 0.0
@@ -95,12 +95,12 @@ class LocalOptimizer(torch.optim.Optimizer):
             self.begin(self.method.init(self.vector).broadcast)
         assert self.local is not None
         lr = float(self.param_groups[0]["lr"])
-        # What else changed the parameters since the last step (a reset, an average) counts as part of the way.
+        # Any other change to the parameters since the last step (a reset, an average) becomes part of the update.
         start = self.vector
         try:
             self.local = self.method.step(replace(self.local, params=start, lr=lr), gradient_at)
         except BaseException:
-            self._write(start)  # not where the method looked
+            self._write(start)  # not at the perturbed point
             raise
         self.num_steps += 1
         self.sum_lr += lr
@@ -108,7 +108,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         return losses[0] if losses else None
 
     def finish(self) -> tuple[Upload, Kept]:
-        """This client's upload, and the private memory to hand to its next `begin`."""
+        """This client's upload, and the private state to pass to its next `begin`."""
         if self.local is None or self.num_steps == 0:
             raise RuntimeError("finish() comes after begin() and at least one step()")
         done = replace(self.local, params=self.vector, lr=self.mean_lr)
@@ -119,7 +119,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         return upload, kept
 
     def state_dict(self) -> dict[str, Any]:
-        """The usual dictionary, with the unfinished round in it: pure tensors, dicts, tuples and numbers."""
+        """The usual dictionary, including the unfinished round: plain tensors, dicts, tuples and numbers."""
         local = None if self.local is None else dict(vars(self.local))
         federated = {"local": local, "num_steps": self.num_steps, "sum_lr": self.sum_lr}
         return {**super().state_dict(), "federated": federated}
@@ -131,7 +131,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         return twin
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken; the model's own parameters are loaded with the model."""
+        """Continue from a `state_dict`; the model's parameters are loaded with the model."""
         rest = dict(state_dict)
         federated = rest.pop("federated")
         super().load_state_dict(rest)

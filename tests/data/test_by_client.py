@@ -112,5 +112,5 @@ def test_what_is_no_data_of_clients_is_said(data, sentence):
 
 
 def test_a_partition_beside_them_is_refused():
-    with pytest.raises(ValueError, match="partition= has no effect on data that are given for each client"):
+    with pytest.raises(ValueError, match="partition= has no effect on data that is given by client"):
         run(PAIRS, partition=IID(num_clients=3))

@@ -84,7 +84,7 @@ def test_a_broken_download_goes_on(tmp_path, knows_ranges):
         server.content = b"0123456789" * 50_000
         server.knows_ranges = knows_ranges
         server.break_after = 300_000
-        with pytest.raises(CannotFetch, match=r"300000 bytes are kept, the same command goes on"):
+        with pytest.raises(CannotFetch, match=r"300000 bytes are kept, the same command resumes the download"):
             download(archive(server), tmp_path)
         server.break_after = None
         path = download(archive(server), tmp_path)

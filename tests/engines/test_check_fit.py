@@ -151,7 +151,9 @@ def test_the_default_loss_follows_from_the_targets_and_is_named(outputs, y, loss
 def test_the_loss_is_said_once(capsys):
     run(small_net(1), PRICES, progress=True)
     said = capsys.readouterr().err
-    assert said.count("fedlada: the loss is squared error, because the targets are floats; loss= takes another\n") == 1
+    assert (
+        said.count("fedlada: the loss is squared error, because the targets are floats; set another with loss=\n") == 1
+    )
     run(small_net(1), PRICES, progress=True, loss=F.l1_loss)
     assert "the loss is" not in capsys.readouterr().err
 

@@ -161,11 +161,11 @@ def test_a_folder_keeps_each_round_and_refuses_another_share(tmp_path):
     ("changes", "sentence"),
     [
         ({"client_test": 1.0}, r"client_test must be in \(0, 1\), got 1\.0"),
-        ({"personal_steps": 2}, "personal_steps needs client_test"),
+        ({"personal_steps": 2}, "personal_steps needs the clients' test samples"),
         ({"client_test": 0.2, "personal_steps": 0}, "personal_steps must be"),
         ({"client_test": 0.2, "personal_every": 2}, "personal_every needs personal_steps"),
         ({"client_test": [(X, Y)]}, "test data for each of 5 clients"),
-        ({"client_test": {"nobody": (X, Y)}}, "client_test has data for 'nobody', which is no client"),
+        ({"client_test": {"nobody": (X, Y)}}, "client_test has data for 'nobody', which is not a client"),
         ({"client_test": [(X[:, :3], Y)] * 5}, "cannot take a batch of the client test data"),
     ],
 )

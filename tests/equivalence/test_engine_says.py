@@ -34,7 +34,7 @@ def test_in_the_result_and_in_the_folder(engine, kind, reason, tmp_path):
 
 
 def test_a_fallback_gives_its_reason_and_the_way_out():
-    sentence = "it draws random numbers.*docs/engines.md says what stacks.*engine='sequential'"
+    sentence = "it draws random numbers.*docs/engines.md lists what stacks.*engine='sequential'"
     with pytest.warns(UserWarning, match=sentence) as said:
         result = fedlada.simulate(noisy(), blobs(), engine="stacked", device="cpu", **COMMON)
     assert len(said) == 1

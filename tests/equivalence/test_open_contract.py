@@ -222,7 +222,7 @@ class FirstHalf(LocalTransform):
 
 
 def test_a_wrong_declaration_is_refused():
-    with pytest.raises(ValueError, match="FirstHalf declares elementwise = True, but gives another result"):
+    with pytest.raises(ValueError, match="FirstHalf declares elementwise = True, but its result depends"):
         check_transform(FirstHalf())
 
 

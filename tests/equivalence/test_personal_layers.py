@@ -198,9 +198,9 @@ def test_wrong_names_are_one_sentence():
         fedlada.simulate(small_net(), personal=("head.*",), **data)
     with pytest.raises(ValueError, match="names every parameter, so nothing is left to train together"):
         fedlada.simulate(small_net(), personal="0.*, 2.*", **data)
-    with pytest.raises(ValueError, match="no model is everybody's: give client_test"):
+    with pytest.raises(ValueError, match="there is no single model: give client_test"):
         fedlada.simulate(small_net(), personal=HEAD, **{**data, "client_test": None})
-    with pytest.raises(ValueError, match="no model is everybody's: give client_test"):
+    with pytest.raises(ValueError, match="there is no single model: give client_test"):
         fedlada.simulate(small_net(), personal=HEAD, test=(x, y), **data)
     with pytest.raises(ValueError, match="let the nodes evaluate theirs with eval_clients_every"):
         MethodStrategy(small_net(), "fedavg", num_clients=3, personal=HEAD, test=(x, y))

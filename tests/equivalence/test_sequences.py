@@ -82,7 +82,7 @@ def test_perplexity_leaves_out_what_it_is_told():
     expected = math.exp(F.cross_entropy(scores[kept].double(), y[kept]))
     assert fedlada.perplexity(scores, y, ignore_index=0) == pytest.approx(expected)
     assert fedlada.perplexity(scores[:, 0], y[:, 0]) == pytest.approx(math.exp(F.cross_entropy(scores[:, 0], y[:, 0])))
-    with pytest.raises(ValueError, match=r"perplexity needs scores and class numbers, got \(4, 5, 3\) and \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"perplexity needs logits and class indices, got \(4, 5, 3\) and \(4, 2\)"):
         fedlada.perplexity(scores, y[:, :2])
 
 
@@ -97,7 +97,7 @@ class Square(nn.Module):
 
 def test_what_does_not_fit_is_a_sentence():
     x, y = text()
-    with pytest.raises(ValueError, match="do not say which axis is that of the classes: give loss="):
+    with pytest.raises(ValueError, match="do not determine the class axis: give loss="):
         run(Square(), (x, y % LENGTH))
     run(Square(), (x, y % LENGTH), loss=F.cross_entropy, rounds=1)
     with pytest.raises(ValueError, match=rf"training labels must be in 0..{VOCABULARY - 1} .* got 0..{VOCABULARY}"):

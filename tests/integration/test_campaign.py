@@ -154,7 +154,7 @@ def test_a_full_gpu_is_one_sentence_and_the_run_goes_on(tmp_path, monkeypatch):
     (outcome,) = carry_out([needed], store, HERE)
     assert outcome.why == (
         "CUDA out of memory. Tried to allocate 854.00 MiB: give the GPU fewer runs at a time (--jobs); "
-        "the same command goes on from the last checkpoint"
+        "the same command resumes from the last checkpoint"
     )
     assert 0 < len(outcome.history) < 9
     importlib.import_module("hungry").Hungry.room = ENDLESS
@@ -173,7 +173,7 @@ def test_a_sweep_halves_and_never_sees_the_test_set(tmp_path, command):
     done = command("sweep", *grid, *FLAGS, "--rounds", 9, "--halving", 3, "--jobs", 1, "--json", "--out", out)
     result = json.loads(done.out)
     table = result["table"]["rows"]
-    assert result["table"]["notes"][0].endswith("held out; the test set was not looked at.")
+    assert result["table"]["notes"][0].endswith("held out; the test set was not evaluated.")
     assert [row[-1] for row in table] == ["9", "3", "1", "1", "1", "1"]
     scores = {}
     for folder in (out / "runs").iterdir():
@@ -239,7 +239,7 @@ def test_a_key_press_saves_and_the_same_command_goes_on(tmp_path, command):
     thread.start()
     stopped = command(*arguments, "--rounds", ENDLESS, code=130)
     thread.join()
-    assert "saving the run; the same command goes on from there" in stopped.err
+    assert "saving the run; the same command resumes it" in stopped.err
     (folder,) = (out / "runs").iterdir()
     saved = len(rows(folder))
     assert (folder / "checkpoints" / f"round-{saved:06d}.json").exists()

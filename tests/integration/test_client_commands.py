@@ -33,7 +33,7 @@ def test_run_resume_and_evaluate(command, tmp_path):
     assert list(report["per_client"].values()) == pytest.approx(last["client_accuracy"])
     assert list(report["after_own_steps"]["per_client"].values()) == last["personal_accuracy"]
     assert report["clients_by"] == "held-out samples"
-    assert "test" not in report  # no model is everybody's
+    assert "test" not in report  # there is no single model
     shown = command("evaluate", parts).out
     assert "clients' held-out samples, worst decile" in shown
     assert "after steps of their own in round 4, mean" in shown
@@ -53,9 +53,9 @@ def test_a_share_alone_leaves_the_test_set_in_use(command, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--personal", "3.*"], "personal needs client_test, what each client is tested on"),
-        (["--personal-steps", 2], "personal_steps needs client_test"),
-        (["--personal", "3.*", "--client-test", 0.2, "--validation", 0.2], "take client_test, not validation"),
+        (["--personal", "3.*"], "personal needs the clients' test samples: give client_test"),
+        (["--personal-steps", 2], "personal_steps needs the clients' test samples"),
+        (["--personal", "3.*", "--client-test", 0.2, "--validation", 0.2], "use client_test, not validation"),
         (["--personal", "head", "--client-test", 0.2], "no trained parameter is named 'head'; there are 1.weight"),
         (["--client-test", 2], "client_test must be in (0, 1), got 2.0"),
     ],

@@ -56,7 +56,7 @@ def test_run_writes_its_folder(finished):
     assert re.search(r"fedlada: 5 rounds, test accuracy 0\.\d{4}", done.stdout)
     assert "target 0.05: reached in round 1" in done.stdout
     assert f"in {folder}: config.json" in done.stdout
-    assert f"look at it: fedlada report {folder}" in done.stdout
+    assert f"view it: fedlada report {folder}" in done.stdout
     assert "round 5/5: training loss" in done.stderr
     assert json.loads((folder / "config.json").read_text())["hyper"]["alpha"] > 0
 
@@ -65,17 +65,20 @@ def test_the_first_lines_say_what_a_run_has(finished, tmp_path):
     _, done = finished
     first, second = done.stderr.splitlines()[:2]
     assert first.startswith("fedlada on digits (mlp): 5 rounds of 2 of 8 clients, seed 0, in ")
-    assert second == "fedlada: lr 0.003, lr_decay 0.998, alpha 0.5, beta1 0, v_init 1e-07; else as in fedlada methods"
+    assert (
+        second
+        == "fedlada: lr 0.003, lr_decay 0.998, alpha 0.5, beta1 0, v_init 1e-07; other values as in fedlada methods"
+    )
     done = fedlada("run", *QUICK, "--rounds", 1, "--alpha", 0.1, "--beta1", 0.9, "--clip-norm", 3, "--out", tmp_path)
     # alpha and beta1 are the recipe's own
-    assert "fedlada: lr 0.003, lr_decay 0.998, v_init 1e-07, clip_norm 3; else" in done.stderr
+    assert "fedlada: lr 0.003, lr_decay 0.998, v_init 1e-07, clip_norm 3; other values" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
         ({"lrr": 0.1}, "the configuration has an unknown field 'lrr'; did you mean 'lr'?"),
-        ({"hyper": {"alfa": 0.1}}, "fedlada has no hyper-parameter 'alfa'; it has alpha, beta1,"),
+        ({"hyper": {"alfa": 0.1}}, "fedlada has no hyperparameter 'alfa'; it has alpha, beta1,"),
         ({"rounds": "many"}, "rounds"),
     ],
 )
@@ -214,7 +217,7 @@ def test_methods_and_data_show(tmp_path):
     assert "v_start zero" in table
     on_cifar = json.loads(fedlada("methods", "--dataset", "cifar100", "--json").stdout)
     suited = preset("cifar100", "fedlada")
-    shown = on_cifar[-1]["hyper-parameters"]
+    shown = on_cifar[-1]["hyperparameters"]
     assert (on_cifar[-1]["lr"], on_cifar[-1]["lr_decay"], shown["beta2"]) == (suited["lr"], 0.998, 0.99)
     assert {**shown, **suited["hyper"]} == shown
     assert "unequal search" in fedlada("methods", "--dataset", "cifar100").stdout
@@ -230,7 +233,7 @@ def test_methods_and_data_show(tmp_path):
         (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
         (["run", "--methd", "fedavg"], "'--methd'.*'--method'"),
         (["run", "--method", "fedlda"], "'fedlda' is not known; did you mean 'fedlada'?"),
-        (["run", "--method", "fedavg", "--alpha", "0.1"], "fedavg has no hyper-parameter 'alpha'; it has server_lr"),
+        (["run", "--method", "fedavg", "--alpha", "0.1"], "fedavg has no hyperparameter 'alpha'; it has server_lr"),
         (["run", "--alpha", "2"], r"alpha must be in \(0, 1\], got 2.0"),
         (["run", "--alpha", "x"], "'x' is not a valid float"),
         (["run", "--clip-norm", "x"], "'x' is neither a number nor 'none'"),
@@ -245,7 +248,7 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
         (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),
         (["compare", "--methods", "fedavg,fedlda"], "did you mean 'fedlada'?"),
-        (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyper-parameter 'alpha'"),
+        (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyperparameter 'alpha'"),
         (["compare", "--seeds", "0,x"], "is not a list of numbers"),
         (["compare", "--seeds", "0,0"], "names something twice"),
         (["resume", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
@@ -393,7 +396,7 @@ def test_compare_interrupted_goes_on(tmp_path):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert f"the same command with --out {tmp_path} goes on" in errors
+    assert f"the same command with --out {tmp_path} resumes it" in errors
     assert "Traceback" not in errors
     wait_until(lambda: _is_group_gone(process.pid), seconds=60)
     done = len(rows(tmp_path / "fedavg-seed0"))
@@ -527,7 +530,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: fedlada resume {tmp_path / 'r'}" in errors
+    assert f"continue with: fedlada resume {tmp_path / 'r'}" in errors
     assert 1 <= len(rows(tmp_path / "r")) < 300
     fedlada("resume", tmp_path / "r", "--quiet")
     fedlada("run", *QUICK, "--rounds", 300, "--out", tmp_path / "whole", "--quiet")

@@ -64,7 +64,7 @@ def test_a_row_that_is_none_is_named_and_nothing_is_written(three_rounds, tmp_pa
     ):
         said = command(*words, code=2).err
         start = re.escape(f"fedlada: {folder / 'metrics.jsonl'}, line 2: ")
-        assert re.fullmatch(rf"{start}{sentence}: put the line right or remove it\n", said), (words, said)
+        assert re.fullmatch(rf"{start}{sentence}: correct the line or remove it\n", said), (words, said)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"fedavg-seed0"}
     (note,) = json.loads(LiveReport(tmp_path, "watched").index().content)["notes"]

@@ -163,15 +163,15 @@ def test_secret_noise_is_never_drawn_twice_and_what_is_released_again_is_counted
 
 def test_what_a_private_federation_refuses():
     for changes, sentence in (
-        ({"combiner": Private(1.0, noise_multiplier=1.0, noise_cohort=9)}, "needs all of its noise"),
+        ({"combiner": Private(1.0, noise_multiplier=1.0, noise_cohort=9)}, "needs its full noise"),
         ({"eval_clients_every": 1}, "eval_clients_every measures on the nodes' data"),
-        ({"method": recipes.scaffold()}, "take a method and messages without client memory"),
-        ({"messages": "delta=top0.2"}, "take a method and messages without client memory"),
+        ({"method": recipes.scaffold()}, "use a method and messages without client state"),
+        ({"messages": "delta=top0.2"}, "use a method and messages without client state"),
         ({"noise": "none"}, "noise must be one of secret, seed"),
     ):
         settings = {"method": recipes.fedavg(), **PRIVATE, **changes}
         with pytest.raises(ValueError, match=sentence):
             strategy_of(settings.pop("method"), **settings)
     method = recipes.fedavg()
-    with pytest.raises(ValueError, match="take local_steps with it"):
+    with pytest.raises(ValueError, match="use local_steps"):
         strategy_of(method, **{**PRIVATE, "local_steps": None}).run(grid_of(method), 1, progress=False)

@@ -131,7 +131,7 @@ FAULTS = {
     "stale": (field("round", 2), "refused", "it answers for client 1 in round 2"),
     "another client": (field("client", 0), "refused", "it answers for client 0 in round 3"),
     "another run": (field("run", "x"), "refused", "of the run x"),
-    "another format": (field("format", 99), "refused", "take the same version of fedlada"),
+    "another format": (field("format", 99), "refused", "install the same version of fedlada"),
     "steps": (field("num-steps", 1, wire.METRICS), "refused", "it says num-steps 1"),
     "data grew": (field("num-examples", 10**6, wire.METRICS), "refused", "did its data change?"),
     "many lines": (field("run", "x\ny\x1b[2J" + "z" * 10**6), "refused", "of the run x y?[2Jzzz"),
@@ -315,7 +315,7 @@ def test_who_is_refused_is_asked_again_where_answers_are_too_few():
     assert [row["refused"] for row in real.history] == [[], []]
     assert_same_bits(real, simulate(method, 2, cohort_size=None))
     grid.fault = in_round(2, 1, broken)
-    with pytest.raises(TooFewReplies, match=r"1 were refused for other reasons; client 1: .* with a smaller `minimum`"):
+    with pytest.raises(TooFewReplies, match=r"1 were refused for other reasons; client 1: .* set a smaller `minimum`"):
         strategy_of(method, replies=replace(policy, patience=0.5), cohort_size=None).run(grid, 2, progress=False)
 
 

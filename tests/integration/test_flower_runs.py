@@ -434,5 +434,5 @@ def test_keys_are_never_overwritten(tmp_path):
     assert set(before) == {"ca.crt", "ca.key", "server.pem", "server.key", "node-0", "node-0.pub"}
     again = subprocess.run(command, check=False, capture_output=True, text=True)
     assert again.returncode == 1
-    assert "would be overwritten: take another folder" in again.stderr
+    assert "would be overwritten: choose another folder" in again.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()} == before

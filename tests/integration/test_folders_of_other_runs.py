@@ -88,7 +88,7 @@ def test_a_run_that_can_go_on_is_not_given_up_for_one_that_cannot(tmp_path, comm
     swept(command, mine, "--rounds", 4)
     swept(command, other, "--rounds", 6, "--discard-checkpoints")
     said = swept(command, mine, "--rounds", 8, "--merge", other)
-    assert "starts again" not in said.err
+    assert "starts over" not in said.err
     swept(command, tmp_path / "third", "--rounds", 4)
     taken = swept(
         command, tmp_path / "third", "--rounds", 6, "--merge", other, "--only-show"
@@ -175,7 +175,7 @@ def test_other_data_under_the_same_name_are_other_runs(tmp_path, command):
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")}
     said = command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "run", code=2)
     assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")} == before
-    assert "was trained on other data, by their labels: take another folder" in said.err
+    assert "was trained on other data (the labels differ): choose another folder" in said.err
     (tmp_path / "a.npz").rename(tmp_path / "moved.npz")
     command(
         "run",

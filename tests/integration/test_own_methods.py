@@ -112,7 +112,7 @@ def test_its_arguments_are_flags(here, command):
     assert "--gentle / --no-gentle" in shown
     assert "--damping" not in command("run", "--help").out
     assert "No such option '--damping'" in command("run", "--method", "fedavg", "--damping", 1, code=2).err
-    assert "mine:damped has no hyper-parameter 'alpha'" in command("run", "--method", OWN, "--alpha", 1, code=2).err
+    assert "mine:damped has no hyperparameter 'alpha'" in command("run", "--method", OWN, "--alpha", 1, code=2).err
 
 
 def test_its_rate_follows_from_its_parts(here, command):
@@ -218,7 +218,7 @@ def test_it_is_listed(command):
     ("name", "sentence"),
     [
         ("takes_a_flag", "cannot have the argument 'seed', a flag of every run: rename it"),
-        ("without_default", "needs a default for its argument 'mu': it is a flag"),
+        ("without_default", "needs a default for its argument 'mu', which becomes a flag"),
         ("of_a_list", "must have numbers, words, truth values or None as defaults, got parts=(1, 2)"),
         ("of_nothing", "must return a FederatedMethod, got NoneType"),
         ("failing", "could not be made: ZeroDivisionError: division by zero"),

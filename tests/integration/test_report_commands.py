@@ -125,7 +125,7 @@ def test_watch_says_where_it_is_and_ends_with_ctrl_c(compared, command):
         _, errors = process.communicate(timeout=30)
         connection.close()
     assert process.returncode == 0
-    assert errors == "fedlada: stopped watching; the runs go on\n"
+    assert errors == "fedlada: stopped watching; the runs continue\n"
 
 
 @pytest.fixture

@@ -423,7 +423,7 @@ def test_in_codes_the_bytes_of_a_table_are_those_of_the_codes(smoke, tmp_path, c
     (chart,) = json.loads((Path(lean["folder"]) / "charts.json").read_text())
     assert chart["note"] == "Seed 0. Messages in lean."
     said = ["Messages in lean." in table["notes"] for one in (plain, lean) for table in one["targets"]["T8"]]
-    assert said == [False] * 4 + [True] * 3 + [False]  # all but the table of hyper-parameters
+    assert said == [False] * 4 + [True] * 3 + [False]  # all but the table of hyperparameters
     by_code = [{row[0]: float(row[-1]) for row in one["targets"]["T8"][0]["rows"]} for one in (plain, lean)]
     assert by_code[0]["FedLADA"] == pytest.approx(2.5 * by_code[0]["FedAvg"], rel=0.01)
     assert by_code[1]["FedAvg"] < 0.25 * by_code[0]["FedAvg"]
@@ -480,16 +480,16 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["reproduce", "T6", "--scale", "smoke", "--messages", "leen"], "'leen' .*is neither a code"),
         (
             ["reproduce", "F8,theory", "--scale", "smoke", "--messages", "lean"],
-            "F8 and theory: no run, so nothing travels",
+            "F8 and theory: there are no runs, so nothing is sent",
         ),
         (["reproduce", "T6", "--scale", "full"], "there is no folder data/cifar-10-batches-py: fedlada data fetch"),
         (["reproduce", "T6", "--scale", "smoke", "--merge", "nowhere"], "nowhere is not a folder of runs"),
-        (["sweep", "--set", "alfa=1"], "there is no field or hyper-parameter 'alfa'; did you mean 'alpha'"),
+        (["sweep", "--set", "alfa=1"], "there is no field or hyperparameter 'alfa'; did you mean 'alpha'"),
         (["sweep", "--set", "alpha"], "--set must be written like alpha=0.05,0.1, got 'alpha'"),
         (["sweep", "--set", "alpha=x"], "--set alpha: 'x' is not a valid float"),
         (["sweep", "--set", "alpha=0.1,2"], r"alpha must be in \(0, 1\], got 2.0"),
         (["sweep", "--set", "seed=1,2"], "--set cannot vary 'seed': seeds have a flag of their own, --seeds"),
-        (["sweep", "--set", "mu=1,2"], "none of fedlada has the hyper-parameter 'mu'"),
+        (["sweep", "--set", "mu=1,2"], "none of fedlada has the hyperparameter 'mu'"),
         (["sweep", "--set", "lr=1,2", "--select", "test_accuracy"], "must not be chosen on the test set"),
         (["sweep", "--set", "lr=1,2", "--validation", "0"], "validation_accuracy needs held-out data"),
         (["sweep", "--set", "lr=1,2", "--halving", "3", "--shard", "1/2"], "--halving needs the results of all runs"),
@@ -506,5 +506,5 @@ def test_wrong_usage_is_one_sentence(arguments, sentence, command, tmp_path, mon
 
 def test_a_data_dir_that_is_not_there_is_refused(tmp_path):
     done = fedlada("reproduce", "T6", "--data-dir", tmp_path / "nowhere", "--out", tmp_path / "t6", code=2)
-    assert "nowhere: --data-dir says where the data lie" in done.stderr
+    assert "nowhere: give the folder of the data with --data-dir" in done.stderr
     assert not (tmp_path / "t6").exists()

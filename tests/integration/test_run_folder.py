@@ -71,7 +71,7 @@ def test_fewer_rounds_than_planned_are_refused_with_the_way_out(six_rounds):
 
 
 def test_a_run_says_after_which_round_it_goes_on(six_rounds):
-    assert "fedlada: going on after round 6 of 7\n" in fedlada("resume", six_rounds, "--rounds", 7).stderr
+    assert "fedlada: resuming after round 6 of 7\n" in fedlada("resume", six_rounds, "--rounds", 7).stderr
 
 
 def test_every_file_is_for_those_whom_the_umask_lets_read(six_rounds):
@@ -247,15 +247,15 @@ def test_python_runs_refuse_another_run(tmp_path):
     done = fedlada("resume", tmp_path, code=2)
     assert "was made from Python: call simulate with the same arguments" in done.stderr
     done = fedlada("run", "--out", tmp_path, code=2)
-    assert done.stderr == f"fedlada: {tmp_path} was made from Python: take another folder\n"
-    with pytest.raises(ValueError, match="was made from Python: take another folder"):
+    assert done.stderr == f"fedlada: {tmp_path} was made from Python: choose another folder\n"
+    with pytest.raises(ValueError, match="was made from Python: choose another folder"):
         Experiment(rounds=2, device="cpu").run(out=tmp_path)
 
 
 def test_a_folder_of_a_federation_is_called_that(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"engine": "flower", "method": "fedavg"}))
     assert "was made by a federation: start it with the same arguments" in fedlada("resume", tmp_path, code=2).stderr
-    assert "was made by a federation: take another" in fedlada("run", "--out", tmp_path, code=2).stderr
+    assert "was made by a federation: choose another" in fedlada("run", "--out", tmp_path, code=2).stderr
     with pytest.raises(ValueError, match="was made by a federation: give load_run the model"):
         library.load_run(tmp_path)
 
@@ -428,7 +428,7 @@ def test_metrics_are_kept_when_no_checkpoint_is_left(tmp_path, capsys):
     for path in (tmp_path / "checkpoints").iterdir():
         path.unlink()
     simulate(tmp_path, 6)
-    said = "has no whole checkpoint: the run starts again; the metrics as they were are in"
+    said = "has no intact checkpoint: the run starts over; the metrics as they were are in"
     assert said in capsys.readouterr().err
     kept = [json.loads(line) for line in (tmp_path / "metrics.old.jsonl").read_text().splitlines()]
     assert [row["train_loss"] for row in kept] == [row["train_loss"] for row in lines]
@@ -442,12 +442,12 @@ def test_a_damaged_line_of_metrics_loses_none_of_the_others(tmp_path, capsys):
         damaged = "\n".join([*lines[:number], "{", *lines[number + 1 :]]) + "\n"
         (tmp_path / "metrics.jsonl").write_text(damaged)
         assert same_bits(simulate(tmp_path, 6).server, whole.server)
-        assert "too few whole lines of metrics" in capsys.readouterr().err
+        assert "too few intact lines of metrics" in capsys.readouterr().err
         old = tmp_path / ("metrics.old.jsonl" if number == 1 else "metrics.old-2.jsonl")
         assert old.read_text() == damaged
     (tmp_path / "metrics.jsonl").unlink()
     assert same_bits(simulate(tmp_path, 6).server, whole.server)
-    assert capsys.readouterr().err.endswith("too few whole lines of metrics: the run starts again\n")
+    assert capsys.readouterr().err.endswith("too few intact lines of metrics: the run starts over\n")
     assert len(list(tmp_path.glob("metrics.old*"))) == 2
 
 

@@ -115,7 +115,7 @@ def test_stage_two_goes_on_with_the_best_four(search, monkeypatch, tmp_path, cap
     assert sorted(len(one.history) for one in found) == [25] * 8 + [35] * 4
     assert {len(one.history) for one in best} == {35}
     assert search.winner(found) in best
-    assert "starts again" not in capfd.readouterr().err
+    assert "starts over" not in capfd.readouterr().err
     search.run(["fedcm"], given)
     assert "stage 2: 0 of 4 runs to make" in capfd.readouterr().out
 

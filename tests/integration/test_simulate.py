@@ -65,7 +65,7 @@ def test_a_rate_beside_a_name_changes_the_rate_alone():
 
 def test_a_method_of_ones_own_needs_a_rate():
     assert [row["lr"] for row in bare(method=recipes.fedlada(), lr=0.02).history] == [0.02, 0.02]
-    with pytest.raises(ValueError, match="lr must be given with a method of one's own"):
+    with pytest.raises(ValueError, match="lr must be given with your own method"):
         bare(method=fedlada.suggested("fedlada", "cifar10")["method"])
     for wrong in (None, recipes.fedlada):
         with pytest.raises(ValueError, match=r"method must be a FederatedMethod, as from fedlada\.recipes, or a name"):
@@ -375,7 +375,7 @@ class Stream(IterableDataset):
         ({"lr": -1.0}, "lr must be positive"),
         ({"weights": "size"}, "weights must be one of uniform, examples"),
         ({"eval_every": 0}, "eval_every must be a whole number"),
-        ({"partition": [[0, 300]]}, "client 0 has sample numbers outside 0..299"),
+        ({"partition": [[0, 300]]}, "client 0 has sample indices outside 0..299"),
     ],
 )
 def test_what_does_not_fit_is_said_at_construction(arguments, sentence):
@@ -485,7 +485,7 @@ class Labelled(TensorDataset):
             r"partition must be an object such as fedlada.data.IID\(num_clients=10\), got '",
         ),
         ({"partition": 10}, "partition must come from fedlada.data or list each client's samples, got 10"),
-        ({"partition": [np.arange(300) < 5]}, "client 0 must be given by sample numbers, got values of type bool"),
+        ({"partition": [np.arange(300) < 5]}, "client 0 must be given by sample indices, got values of type bool"),
         ({"partition": [[0.5]]}, "got values of type float64"),
         ({"train": (X, X[:, :1]), "partition": Dirichlet(num_clients=3)}, "needs class labels, got floating-point"),
         ({"train": Items({"x": 1})}, r"each item of the dataset must be a pair \(x, y\), got dict"),

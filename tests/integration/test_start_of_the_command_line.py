@@ -86,7 +86,7 @@ def test_flags_stand_under_headings_with_defaults_that_depend_on_the_data():
     sections = dict(part.split(":\n", 1) for part in context.command.get_help(context).split("\n\n")[4:])
     assert list(sections)[:2] == ["Method and data", "Clients"]
     assert "[default: by the data set, 50 for digits]" in sections["Clients"]
-    assert "--alpha" in sections["Hyper-parameters of methods"]
+    assert "--alpha" in sections["Hyperparameters of methods"]
     assert re.findall(r"--[a-z-]+", sections["Output"])[:3] == ["--checkpoint-every", "--checkpoint-minutes", "--keep"]
 
 

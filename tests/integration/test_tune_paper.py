@@ -1,4 +1,4 @@
-"""The search for hyper-parameters on the paper's data sets: on a few images, with two configurations chosen by hand."""
+"""The search for hyperparameters on the paper's data sets: on a few images, with two configurations chosen by hand."""
 
 from __future__ import annotations
 

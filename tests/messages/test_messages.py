@@ -78,17 +78,17 @@ def test_every_preset_and_bare_code_suits_every_method(name, preset):
         ("Delta=int8", "no method sends 'Delta'"),
         ("sideways/delta=int8", "not a vector's name"),
         ("momentum=int8", "no method sends 'momentum'"),
-        ("v=int8", "v must stay positive, which int8 does not promise"),
+        ("v=int8", "v must stay positive, which int8 does not guarantee"),
         ("v=float16", "v must stay positive"),
         ("delta=log8", "log8 is for second moments"),
         ("delta=mean64", "mean64 is for second moments"),
         ("v=mean63", "mean63 must have blocks of a power of two"),
-        ("params=top0.1", "top0.1 is for what clients send"),
-        ("int8:int4", "two codes for all vectors"),
-        ("bfloat16+every5", "everyN is for second moments alone"),
-        (8, "must be a word or rules"),
-        ("v=log8+every0", "what can follow a \\+ is everyN"),
-        ("v=log8+twice", "what can follow a \\+ is everyN"),
+        ("params=top0.1", "top0.1 is for uploads only"),
+        ("int8:int4", "two codecs for all vectors"),
+        ("bfloat16+every5", "everyN is for second moments only"),
+        (8, "must be a preset, a codec or rules"),
+        ("v=log8+every0", "only everyN can follow a \\+"),
+        ("v=log8+twice", "only everyN can follow a \\+"),
         ("delta=int8+every2", "every2 is for second moments"),
         ("up/v=log8+every5", "equally often up and down"),
         ("", "neither a code"),
@@ -129,7 +129,7 @@ def sending(*parts):
 
 def test_what_goes_one_way_cannot_wait():
     for part in (Sender(extra=("w",), positive=("w",)), Sender(shared=("w",), positive=("w",))):
-        with pytest.raises(ValueError, match="w does not go both ways"):
+        with pytest.raises(ValueError, match="w is not sent both ways"):
             resolve_messages("w=log8+every3", sending(part))
 
 
@@ -239,7 +239,7 @@ def test_wider_numbers_than_agreed_are_refused():
 def test_a_message_of_another_round_or_method_is_refused():
     sent, expected, exchange, _ = MESSAGE
     for other in (exchange.about(4), Exchange("lean", recipes.fedlada(alpha=0.5), seed=1).about(2)):
-        with pytest.raises(ContentMismatch, match="the message is about"):
+        with pytest.raises(ContentMismatch, match="the message is for"):
             from_bytes(sent, expected, other)
 
 

@@ -152,7 +152,7 @@ def test_labels_of_a_dataset_are_flipped_too():
         for data in ((X, Y), pairs)
     )
     torch.testing.assert_close(read.server.params, arrays.server.params, rtol=1e-12, atol=1e-12)
-    with pytest.raises(ValueError, match="LabelFlip needs class numbers"):
+    with pytest.raises(ValueError, match="LabelFlip needs class indices"):
         fedlada.simulate(small_net(1), (X, X[:, :1]), attack="label-flip:0.3", method="fedavg", rounds=1)
 
 
@@ -243,14 +243,14 @@ def test_names_of_the_command_line():
     with pytest.raises(ValueError, match=r"attack must be one of sign-flip.* did you mean 'sign-flip'"):
         as_attack("signflip:0.3")
     with pytest.raises(
-        ValueError, match=r"must name the share of clients that lie, as label-flip:0.3, got 'label-flip'"
+        ValueError, match=r"must name the share of malicious clients, such as label-flip:0.3, got 'label-flip'"
     ):
         as_attack("label-flip")
-    with pytest.raises(ValueError, match=r"name:share or name:share:number, as scale:0.3:10, got 'scale:some'"):
+    with pytest.raises(ValueError, match=r"name:share or name:share:number, such as scale:0.3:10, got 'scale:some'"):
         as_attack("scale:some")
     with pytest.raises(ValueError, match=r"share must be in \(0, 1\], got 1.5"):
         SignFlip(share=1.5)
     with pytest.raises(ValueError, match="factor must be finite, got inf"):
         Scale(share=0.3, factor=float("inf"))
-    with pytest.raises(ValueError, match="fedavg sends no vector that must be positive: take another attack"):
+    with pytest.raises(ValueError, match="fedavg sends no vector that must be positive: use another attack"):
         run("poisoned-second-moments:0.3", method=recipes.fedavg())

@@ -61,7 +61,7 @@ class Mine(LocalTransform):
         ("order", r"Mine must return from apply an update of the shape it was given, \[P\]; got dict"),
         ("sum", r"Mine must return from apply an update of the shape it was given, \[P\]; got a tensor of 0 axes"),
         ("forgets", "Mine must return from apply the names that it was given, count, m; got m"),
-        ("all axes", r"Mine treats clients that are stacked, \[C, P\], otherwise than each alone: reduce over"),
+        ("all axes", r"Mine gives another result for stacked clients, \[C, P\], than for each alone: reduce over"),
         ("no memory", "Mine must return two things from finish, what is uploaded and the memory; got dict"),
         ("other memory", "Mine must return from finish the names that it was given, k; got nothing"),
         ("merge", "Mine must return a dict of tensors from merge, got NoneType"),
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_named(wrong, sentence):
 def test_a_run_with_it_does_not_begin():
     method = FederatedMethod(name="mine", local=(Mine("all axes"),), server=server.SGD())
     x, y = torch.randn(40, 4), torch.randint(0, 2, (40,))
-    with pytest.raises(ValueError, match="Mine treats clients that are stacked"):
+    with pytest.raises(ValueError, match="Mine gives another result for stacked clients"):
         simulate(lambda: torch.nn.Linear(4, 2), (x, y), method=method, partition=data.IID(num_clients=4), rounds=1)
 
 
@@ -139,7 +139,9 @@ def test_what_a_transform_does_to_itself_or_its_arguments_is_undone():
     for _ in range(3):
         check_transform(InPlace(seen))
     assert seen == []
-    with pytest.raises(ValueError, match="treats clients that are stacked"):  # the trial's own numbers are as before
+    with pytest.raises(
+        ValueError, match="gives another result for stacked clients"
+    ):  # the check's own numbers are as before
         check_transform(Mine("all axes"))
 
 

@@ -1,4 +1,4 @@
-"""Combiners against NumPy, and against clients that lie."""
+"""Combiners against NumPy, and against malicious clients."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_an_even_median_is_the_mean_of_the_middle_two():
 
 @pytest.mark.parametrize("combiner", [TrimmedMean(), Median(), Krum()])
 def test_unequal_weights_are_refused_where_they_mean_nothing(combiner):
-    with pytest.raises(ValueError, match="counts every client alike: take weights='uniform'"):
+    with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
         combiner.combine(uploads(), WEIGHTS)
 
 
@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused():
         as_combiner("average")
     with pytest.raises(ValueError, match="combiner median takes no number"):
         as_combiner("median:3")
-    with pytest.raises(ValueError, match="name or name:number, as norm-bound:10, got 'krum:two'"):
+    with pytest.raises(ValueError, match="name or name:number, such as norm-bound:10, got 'krum:two'"):
         as_combiner("krum:two")
     with pytest.raises(ValueError, match="fedexp has a combiner of its own"):
         run(recipes.fedexp(), combiner="median")

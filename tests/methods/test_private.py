@@ -83,7 +83,7 @@ def test_nothing_depends_on_how_many_came():
 
 def test_the_second_moment_that_is_reset_does_not_travel():
     for recipe in (recipes.localadam, recipes.fedlada):
-        assert not any(recipe(second_moment="reset").rehearsal.upload.extra)
+        assert not any(recipe(second_moment="reset").dry_run.upload.extra)
 
 
 def test_refusals():
@@ -97,9 +97,9 @@ def test_refusals():
         Private(1.0, epsilon=1.0, noise_population=100)
     with pytest.raises(ValueError, match=r"scales\['v'\] must be positive"):
         Private(1.0, epsilon=1.0, scales={"v": -1.0})
-    with pytest.raises(ValueError, match="draws its noise in a round"):
+    with pytest.raises(ValueError, match="draws its noise per round"):
         Private(1.0, noise_multiplier=1.0).combine(uploads())
-    with pytest.raises(ValueError, match="counts every client alike: take weights='uniform'"):
+    with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
         Private(1.0, noise_multiplier=1.0).for_round([], Coming(4.0, draws)).combine(uploads(), [1.0, 2.0] * 3)
     with pytest.raises(ValueError, match="combiner private needs its noise"):
         as_combiner("private:0.4")

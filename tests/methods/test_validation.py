@@ -54,7 +54,10 @@ from fedlada.workbench.experiment import Experiment
         (lambda: Constant(0.0), "lr must be positive, got 0.0"),
         (lambda: Exponential(0.1, 1.2), r"lr_decay must be in \(0, 1\], got 1.2"),
         (lambda: Debiased(Constant(0.1), 0.0), r"alpha must be in \(0, 1\], got 0.0"),
-        (lambda: Experiment(method="fedavg", debias=True), "debias is for methods with an alpha, which fedavg has not"),
+        (
+            lambda: Experiment(method="fedavg", debias=True),
+            "debias is for methods with an alpha, which fedavg does not have",
+        ),
         (lambda: Experiment(warmup=-2), "warmup must be a whole number of at least 0, got -2"),
         (lambda: WarmUp(Constant(0.1), 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: Cosine(0.1, 0), "num_rounds must be a whole number of at least 1, got 0"),

@@ -2,7 +2,7 @@
 
 Symbols are the papers'. `mean` is (1/S) sum over the active clients; K is the mean of K_i where clients differ; beta is
 always the weight of the old moment. Each function gives the list of x^1, ..., x^T. Above it stands its row in the table
-of methods: the recipe, vectors down and up, hyper-parameters far from the defaults, and variants of them.
+of methods: the recipe, vectors down and up, hyperparameters far from the defaults, and variants of them.
 """
 
 from __future__ import annotations

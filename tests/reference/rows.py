@@ -15,7 +15,7 @@ MOMENTS = {"beta1": 0.8, "beta2": 0.95, "v_init": 1e-2}
 
 @dataclass(frozen=True)
 class Row:
-    """A recipe with hyper-parameters far from its defaults, its reference, and how many vectors travel."""
+    """A recipe with hyperparameters far from its defaults, its reference, and how many vectors travel."""
 
     recipe: Callable[..., FederatedMethod]
     reference: Callable[..., Any]

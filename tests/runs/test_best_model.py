@@ -103,7 +103,7 @@ def test_a_folder_knows_a_subclass_of_a_method(tmp_path):
     config = fedlada.load_run(tmp_path / "own", small_net(1)).config
     assert config["type"] == f"{__name__}.Halved"
     assert config["fields"] == {"share": "0.5"}
-    with pytest.raises(ValueError, match=r"holds another run \(fields is .*\): take another folder"):
+    with pytest.raises(ValueError, match=r"holds another run \(fields is .*\): choose another folder"):
         run(tmp_path / "own", rounds=4)
     with pytest.raises(ValueError, match="holds another run"):
         run(tmp_path / "plain", rounds=4, method=halved())

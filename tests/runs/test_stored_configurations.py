@@ -13,7 +13,7 @@ from fedlada.runs.config import first_difference
 from small_federation import grid_of, strategy_of
 from tasks import UNEQUAL, blobs, small_net
 
-UNKNOWN = "was stored by an earlier version, which did not note its number of threads: it goes on with 1"
+UNKNOWN = "was stored by an earlier version, which did not record its number of threads: it resumes with 1"
 
 
 class Doubled(Combiner):
@@ -60,11 +60,9 @@ def test_a_combiner_that_an_earlier_version_did_not_have_is_named(tmp_path):
 
 def test_another_batch_of_evaluations_is_refused_with_the_reason(tmp_path):
     from_python(tmp_path, 1)
-    with pytest.raises(
-        ValueError, match="eval_batch_size is 1000 there and 7 here, and the last bits of what is measure"
-    ):
+    with pytest.raises(ValueError, match="eval_batch_size is 1000 there and 7 here, and the last bits of the metrics"):
         from_python(tmp_path, 2, eval_batch_size=7)
     without(tmp_path, "eval_batch_size")
     assert len(from_python(tmp_path, 2).history) == 2
     said = first_difference({"eval_batch_size": 9}, {"eval_batch_size": 8})
-    assert said == "eval_batch_size is 9 there and 8 here, and the last bits of what is measured depend on it"
+    assert said == "eval_batch_size is 9 there and 8 here, and the last bits of the metrics depend on it"

@@ -173,11 +173,11 @@ def test_a_run_stops_before_it_spends_more(tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="counts every client alike: take weights='uniform'"):
+    with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
         simulate(weights="examples")
     with pytest.raises(ValueError, match="eval_train_every measures on clients' data"):
         simulate(eval_train_every=1)
-    with pytest.raises(ValueError, match="how much data clients have, which Private must hide: take local_steps"):
+    with pytest.raises(ValueError, match="how much data clients have, which Private must hide: use local_steps"):
         simulate(partition=UNEQUAL, local_steps=None, local_epochs=1)
     with pytest.raises(ValueError, match="need to know who took part"):
         simulate("fedlada", messages="lean")

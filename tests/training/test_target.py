@@ -89,7 +89,7 @@ def test_either_of_two_targets_ends_a_run():
     [
         (
             {"stop_at_accuracy": 0.9},
-            r"there is no accuracy to stop at with the loss mse_loss: take stop_at=\{'test_loss",
+            r"there is no accuracy to stop at with the loss mse_loss: use stop_at=\{'test_loss",
         ),
         (
             {"stop_at": {"test_acuracy": 0.9}},

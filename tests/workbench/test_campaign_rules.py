@@ -353,5 +353,5 @@ def test_a_stored_run_names_every_hyper_parameter(monkeypatch):
         assert power(read) == power(one)
     assert digest(said) != digest(plain)
     del stored["hyper"]["power"]
-    with pytest.raises(ValueError, match="the configuration does not name power: add its value to hyper, or begin"):
+    with pytest.raises(ValueError, match="the configuration does not name power: add its value to hyper, or start"):
         Experiment.from_json(stored)

@@ -41,5 +41,5 @@ def test_refusals():
         Experiment(target_epsilon=1.0)
     with pytest.raises(ValueError, match="Private needs noise_multiplier, or epsilon"):
         Experiment(combiner="private:1")
-    with pytest.raises(ValueError, match="which the data say: give noise_multiplier"):
+    with pytest.raises(ValueError, match="which only the data have: give noise_multiplier"):
         Experiment(dataset="docstrings", combiner="private:1", target_epsilon=1.0)

@@ -16,7 +16,7 @@ def make_method(config) -> str | fedlada.FederatedMethod:
 
 
 def shares(num_clients: int):
-    """The sample numbers of each client: here one data set is divided, on real nodes each has its own."""
+    """The sample indices of each client: here one data set is divided, on real nodes each has its own."""
     (_, labels), _ = load_digits()
     return Dirichlet(num_clients=num_clients, concentration=0.5).assign(labels, 0)
 

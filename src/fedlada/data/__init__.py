@@ -1,4 +1,4 @@
-"""Samples, how they are divided among clients, and in which batches a client sees them."""
+"""Data sets: samples, sources, augmentation, and data given by client."""
 
 from fedlada.data.augment import Augmentation
 from fedlada.data.cifar import load_cifar

@@ -1,4 +1,4 @@
-"""Where the official archives are, and what tells them from anything else."""
+"""URLs and checksums of the official archives."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Archive:
 
     @property
     def file(self) -> str:
-        """The name it has."""
+        """The file name."""
         return self.url.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True)
 class Official:
-    """A data set as its makers distribute it."""
+    """The official distribution of a data set."""
 
     archives: tuple[Archive, ...]
     folder: str
-    """Where in the data folder its files end up."""
+    """Subfolder of the data folder for its files."""
     unpacks: bool
-    """Whether the archives are unpacked into `folder`, or lie in it as they are."""
+    """Whether the archives are unpacked into `folder`, or kept there as they are."""
     holds: tuple[str, ...] = ()
-    """Files of the unpacked folder without which it is not whole."""
+    """Files that the unpacked folder must have."""
 
 
 def _idx(base: str, *files: tuple[str, str, int]) -> tuple[Archive, ...]:
@@ -38,7 +38,7 @@ def _idx(base: str, *files: tuple[str, str, int]) -> tuple[Archive, ...]:
 
 OFFICIAL: dict[str, Official] = {
     "mnist": Official(
-        # The author's own page asks for a password now; this is the mirror that torchvision takes.
+        # The author's own page now asks for a password; this is the mirror that torchvision uses.
         _idx(
             "https://ossci-datasets.s3.amazonaws.com/mnist",
             ("train-images-idx3", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9_912_422),

@@ -12,7 +12,7 @@ from fedlada.methods.validation import not_negative, one_of
 CROPS = ("half", "always", "never")
 
 FLIP_BIT, CROP_BIT, ROW_BITS, COLUMN_BITS = 0, 1, 8, 32
-"""Where in a word of 63 bits each choice stands; the two offsets have 24 bits each."""
+"""Bit positions of the choices in a 63-bit word; the two offsets have 24 bits each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Augmentation:
     """A horizontal flip for every second image, and a random crop of the zero-padded image.
 
     `crop` says how often: for "half" of the images, as the authors of FedLADA do, "always", as is usual, or "never".
-    What lies outside the image is zero after the normalisation: the mean colour.
+    Padding is zero after normalisation: the mean colour.
     """
 
     padding: int = 4

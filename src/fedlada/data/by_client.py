@@ -1,4 +1,4 @@
-"""One data set for each client, as hospitals, phones and authors have them, joined into one."""
+"""Data given by client, joined into one data set."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ TARGET = "the target"
 
 @dataclass(frozen=True, eq=False)
 class ByClient:
-    """The data of all clients as one data set, in which each client's samples follow those of the one before."""
+    """The data of all clients as one data set, concatenated in client order."""
 
     data: Any
     """`Arrays`, `Images` or a torch `Dataset`."""
     sizes: tuple[int, ...]
     names: tuple[str, ...] = ()
-    """One for each client, where they were given by name."""
+    """One name per client, if they were given by name."""
 
     @property
     def partition(self) -> Given:
-        """The sample numbers of each client."""
+        """The sample indices of each client."""
         ends = np.cumsum(self.sizes)
         own = [np.arange(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
         return Given(indices=dict(zip(self.names, own, strict=True)) if self.names else own)
@@ -63,7 +63,7 @@ def by_client(data: Any, *, one_by_one: bool = False) -> ByClient | None:
 
 
 def pooled(data: Any, *, one_by_one: bool = False) -> Any:
-    """The data of all clients as one data set; data that are not given by client as they are."""
+    """The data of all clients as one data set; other data unchanged."""
     found = by_client(data, one_by_one=one_by_one)
     return data if found is None else found.data
 

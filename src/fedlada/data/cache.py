@@ -1,4 +1,4 @@
-"""Decoded images beside their data set: written once, checked and memory-mapped from then on.
+"""The cache of decoded images: written once, then checked and memory-mapped.
 
 A cache is a folder with `images.npy` (bytes `[N, C, H, W]`), `labels.npy` and `meta.json`: what it was made from, the
 checksums of both files, and the statistics of the images. It is built under another name and renamed when it is whole;
@@ -107,7 +107,7 @@ def _write_images(path: Path, shape: tuple[int, ...], images: Iterable[Bytes]) -
 
 
 def _remove_left_behind(place: Path) -> None:
-    """Unfinished caches of processes that were killed: who holds the lock is the only one at work."""
+    """Remove unfinished caches of killed processes; the lock ensures that no other process is writing."""
     for left in place.parent.glob(f".{place.name}-*"):
         # A further dash belongs to a cache with a longer name, which has a lock of its own.
         if "-" not in left.name.removeprefix(f".{place.name}-"):
@@ -116,7 +116,7 @@ def _remove_left_behind(place: Path) -> None:
 
 @contextmanager
 def _new_folder(place: Path) -> Iterator[Path]:
-    """A folder that takes the name `place` when all went well, and goes away when not."""
+    """A temporary folder that is renamed to `place` on success and removed on failure."""
     folder = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
         yield folder
@@ -155,7 +155,7 @@ def _checksum(path: Path) -> str:
 
 
 def _cache_folder(beside: Path) -> Path:
-    """In the data set's own folder; in the user's cache where that cannot be written."""
+    """The data set's own folder, or the user's cache folder if that is not writable."""
     own = beside / CACHE_FOLDER
     try:
         own.mkdir(exist_ok=True)

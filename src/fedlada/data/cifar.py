@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their official python archives, read without trusting them."""
+"""CIFAR-10 and CIFAR-100 from their official python archives, read as untrusted input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ADMITTED: dict[tuple[str, str], Callable[[], Any]] = {
     ("numpy", "dtype"): lambda: np.dtype,
     ("_codecs", "encode"): lambda: _encode,
 }
-"""All that a pickle may name: what arrays and byte strings are made of."""
+"""The only names that a pickle may use: those of arrays and byte strings."""
 
 
 def load_cifar(folder: str | Path, name: str, split: str) -> tuple[Bytes, Ints]:
@@ -73,10 +73,10 @@ def _read_batch(path: Path, name: str) -> tuple[Bytes, np.ndarray[tuple[int, ...
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Admits numpy arrays and plain containers; anything else a pickle names is refused before it is called."""
+    """Admits NumPy arrays and plain containers; refuses anything else before it is called."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """One of the few admitted names, or an error."""
+        """Look up one of the admitted names."""
         try:
             return ADMITTED[module, name]()
         except KeyError:

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1,797 images of 8x8, inside its package, so that nothing is downloaded."""
+"""scikit-learn's handwritten digits: 1,797 images of 8x8, bundled with its package."""
 
 from __future__ import annotations
 

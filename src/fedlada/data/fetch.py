@@ -1,4 +1,4 @@
-"""Downloads: resumed where they stopped, checked before they get their name, unpacked without leaving their folder."""
+"""Downloads: resumable, verified by checksum, and unpacked safely."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TIMEOUT_S = 30
 
 
 class CannotFetch(OSError):
-    """The archive could not be had, or is not the official one."""
+    """The archive could not be downloaded, or is not the official one."""
 
 
 class _Broken(Exception):
-    """The network failed; what has arrived may or may not be gone on with."""
+    """The network failed; `goes_on` tells whether the partial download can be resumed."""
 
     def __init__(self, reason: object, goes_on: bool) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class _Broken(Exception):
 
 
 def fetch(name: str, data_dir: Path, *, progress: Progress | None = None, official: Official | None = None) -> Path:
-    """Bring an official data set into a folder and return where it lies; what is there already is not fetched again."""
+    """Download an official data set into a folder and return its path; existing files are not fetched again."""
     one_of("name", name, tuple(OFFICIAL))
     official = official or OFFICIAL[name]
     target = data_dir / official.folder
@@ -51,7 +51,7 @@ def fetch(name: str, data_dir: Path, *, progress: Progress | None = None, offici
 
 
 def _is_there(official: Official, target: Path) -> bool:
-    """Whether there is nothing left to do; a folder in which something is missing is named, and nobody's to replace."""
+    """Whether the data set is complete; an incomplete folder is an error and never replaced."""
     if target.exists() and not target.is_dir():
         raise ValueError(f"{target} is not a folder: the data set would lie there")
     if not target.is_dir() or not any(target.iterdir()):
@@ -59,7 +59,9 @@ def _is_there(official: Official, target: Path) -> bool:
     if official.unpacks:
         missing = [file for file in official.holds if not (target / file).exists()]
         if missing:
-            raise CannotFetch(f"{target} has no {missing[0]}: remove that folder, then the same command brings it anew")
+            raise CannotFetch(
+                f"{target} has no {missing[0]}: remove that folder, then the same command downloads it again"
+            )
         return True
     paths = [(target / archive.file, archive) for archive in official.archives]
     if not all(path.exists() for path, _ in paths):
@@ -83,7 +85,7 @@ def _bring(official: Official, data_dir: Path, progress: Progress | None) -> Non
 
 @contextmanager
 def _alone(data_dir: Path, official: Official) -> Iterator[None]:
-    """One process at a time; folders are made for it, and go away again where they stay empty."""
+    """Lock the download to one process; folders made for it are removed if they stay empty."""
     from filelock import FileLock  # not needed to simulate on arrays
 
     folders = [data_dir] if official.unpacks else [data_dir, data_dir / official.folder]
@@ -108,9 +110,9 @@ def _alone(data_dir: Path, official: Official) -> Iterator[None]:
 def download(
     archive: Archive, folder: Path, *, progress: Progress | None = None, by_hand: Sequence[str] | None = None
 ) -> Path:
-    """The archive in that folder, with the official digest or not at all; a part that is there is gone on with.
+    """Download the archive into that folder, verified by its digest; a partial download is resumed.
 
-    `by_hand` are the files that a user without a network is told to put there, if it is not this one alone.
+    `by_hand` are the files to name for a manual download, if there are several.
     """
     path = folder / archive.file
     part = folder / f"{archive.file}.part"
@@ -124,13 +126,13 @@ def download(
         raise CannotFetch(f"{archive.url} answers {error.code} {error.reason}: {hint}") from None
     except _Broken as error:
         have = part.stat().st_size if part.exists() else 0
-        kept = f"; {have} bytes are kept, the same command goes on" if have and error.goes_on else ""
+        kept = f"; {have} bytes are kept, the same command resumes the download" if have and error.goes_on else ""
         raise CannotFetch(f"{archive.url} cannot be reached ({error}){kept}: {hint}") from None
     except OSError as error:
         raise CannotFetch(f"{part} cannot be written: {error.strerror or error}") from None
     found = _digest(part)
     if found != archive.sha256:
-        part.unlink()  # going on with wrong bytes would never end well
+        part.unlink()  # wrong bytes must not be resumed
         raise CannotFetch(
             f"what {archive.url} gave is not the official {archive.file}: its SHA-256 is {found}, not "
             f"{archive.sha256}; it is not kept, the same command fetches it again"

@@ -1,4 +1,4 @@
-"""Samples whose labels some clients have turned round: y -> number of classes - 1 - y."""
+"""Label flipping by malicious clients: y -> number of classes - 1 - y."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fedlada.federation.randomness import Ints, Words
 def with_flipped_labels(
     samples: Samples, clients: Sequence[Ints], attackers: Collection[int]
 ) -> tuple[Samples, list[Ints]]:
-    """The samples, and behind them all once more with flipped labels; attackers have theirs there.
+    """The samples, followed by all of them with flipped labels; attackers use the second half.
 
     So an honest client that shares a sample with an attacker keeps the true label. Nothing is copied.
     """
     labels = samples.labels()
     if labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise ValueError("LabelFlip needs class numbers from 0 on as targets: take another attack")
+        raise ValueError("LabelFlip needs class indices from 0 on as targets: use another attack")
     kind = FlippedOnDevice if isinstance(samples, ArraySamples) else FlippedSamples
     own = [one + len(samples) if client in attackers else one for client, one in enumerate(clients)]
     return kind(samples, int(labels.max()) + 1), own  # type: ignore[arg-type]
 
 
 class FlippedOnDevice(ArraySamples):
-    """Samples that lie on the device, and all once more with flipped labels."""
+    """Samples on the device, followed by all of them with flipped labels."""
 
     def __init__(self, samples: ArraySamples, num_classes: int) -> None:
         self.samples, self.x, self.y, self.num_classes = samples, samples.x, samples.y, num_classes
@@ -47,7 +47,7 @@ class FlippedOnDevice(ArraySamples):
 
 
 class FlippedSamples(Samples):
-    """The same for samples that are read one by one."""
+    """The same for samples read one by one."""
 
     def __init__(self, samples: Samples, num_classes: int) -> None:
         self.samples, self.num_classes = samples, num_classes

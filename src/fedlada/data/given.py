@@ -1,4 +1,4 @@
-"""Data in the forms that people have them: lists, pandas frames, Hugging Face data sets, samples to be collated.
+"""Input formats: lists, pandas frames, Hugging Face data sets, samples to be collated.
 
 Nothing of pandas, Pillow or `datasets` is imported here: an object of theirs is known by where its class comes from.
 """
@@ -24,7 +24,7 @@ Collate = Callable[[list[Any]], Any]
 PADDING = "pad them in collate_fn= (torch.nn.utils.rnn.pad_sequence does it), or beforehand"
 INPUTS = ("x", "img", "image", "images", "pixel_values", "features", "input_ids", "text")
 TARGETS = ("y", "label", "labels", "target", "targets", "fine_label")
-"""Columns that are taken for inputs and targets where none are named."""
+"""Default column names of inputs and targets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def items(dataset: Any, numbers: Sequence[int]) -> list[Any]:
 
 
 def class_names_of(dataset: Any) -> tuple[str, ...]:
-    """The names of the classes of a data set, or of the one inside it, where it says them."""
+    """The class names of a data set, or of the one it wraps, if it has any."""
     names = getattr(dataset, "classes", None)
     if isinstance(dataset, Columns) and hasattr(dataset.dataset, "features"):
         names = getattr(dataset.dataset.features.get(dataset.y), "names", None)
@@ -172,7 +172,7 @@ def class_names_of(dataset: Any) -> tuple[str, ...]:
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
-    """Numbers in any form as a tensor; what is none is refused in a sentence with a way out."""
+    """Numbers in any form as a tensor; anything else is refused with advice."""
     if isinstance(values, Tensor):
         if values.is_nested:
             raise ValueError(f"{name} is a nested tensor: give torch.nested.to_padded_tensor(..., 0), or {PADDING}")
@@ -202,7 +202,7 @@ IMAGES = "make arrays of images, by transform=torchvision.transforms.PILToTensor
 
 
 def check_alike(samples: Sequence[Any]) -> None:
-    """Say why samples cannot be joined as they are: images of Pillow, text, sequences of several lengths."""
+    """Refuse samples that cannot be stacked: Pillow images, text, sequences of several lengths."""
     for part in zip(*samples, strict=True):
         leaves = part if not isinstance(part[0], Mapping) else [one for row in part for one in row.values()]
         _check_alike("the dataset", leaves, shapes=not isinstance(part[0], Mapping))

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST in their official IDX files, gzipped or not."""
+"""MNIST and Fashion-MNIST from their official IDX files, gzipped or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One image file, decoded by Pillow; whatever is wrong with it becomes a sentence with its name."""
+"""One image file, decoded by Pillow; errors name the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 
 
 class Faults:
-    """Faults of many files, said of all of them at once."""
+    """Faults of many files, reported together."""
 
     SHOWN = 3
 
@@ -69,13 +69,13 @@ def read_image(file: str, shape: tuple[int, ...], image_size: int | None = None)
 
 
 def upright_size(file: str) -> tuple[int, int]:
-    """Width and height, as viewers show it."""
+    """Width and height after EXIF rotation."""
     with _opened(file) as image:
         return _upright(image).size
 
 
 def is_grey(file: str) -> bool:
-    """Whether it has no colours, by its header alone."""
+    """Whether it is greyscale, by its header alone."""
     with _opened(file) as image:
         return image.mode in GREY or _has_16_bits(image)
 
@@ -106,7 +106,7 @@ def _opened(file: str) -> Iterator[Image]:
 
 
 def _upright(image: Image) -> Image:
-    """Turned as its EXIF data say, which is how a camera marks a picture taken sideways."""
+    """Rotate the image by its EXIF orientation."""
     from PIL import ImageOps
 
     ImageOps.exif_transpose(image, in_place=True)

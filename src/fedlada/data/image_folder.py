@@ -1,4 +1,4 @@
-"""Images in folders, one for each class; and TinyImageNet, whose official folder is nearly that."""
+"""Image folders with one folder per class; and TinyImageNet, whose official folder is similar."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from fedlada.data.images import Bytes
 from fedlada.federation.randomness import Ints
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""A progress callback: the task, the amount done and the total."""
 
 Say = Callable[[str], None]
-"""Told, once, what the user should know."""
+"""A callback for one message to the user."""
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".gif", ".tif", ".tiff")
 UNREAD = (".svg", ".heic", ".heif", ".avif", ".jp2", ".ico", ".psd", ".eps", ".pdf", ".jfif", ".tga", ".dcm", ".npy")
-"""Types of files that people keep pictures in and that are not read."""
+"""Image file types that are not read."""
 TINY = "tiny-imagenet-200"
 
 
 def say_on_standard_error(text: str) -> None:
-    """One line, as the command line says things."""
+    """Print one line in the style of the command line."""
     print(f"fedlada: {text}", file=sys.stderr)
 
 
@@ -60,7 +60,7 @@ def load_image_folder(
 
     `val` will do for `test`. Where there are only class folders, a sixth of the images, always the same, is the test
     set. `image_size` scales the shorter side and cuts the middle; without it all images must have one size.
-    Files that are left out are counted and told to `say` when the images are decoded for the first time.
+    Files that are left out are counted and reported to `say` when the images are decoded for the first time.
     """
     folder = Path(folder)
     if not folder.is_dir():

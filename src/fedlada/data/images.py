@@ -1,4 +1,4 @@
-"""Images as bytes, normalised where they are used: a quarter of the memory of floats, on the device that trains."""
+"""Images stored as bytes and normalised on the device: a quarter of the memory of floats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 @dataclass(frozen=True, eq=False)
 class Images(Placeable):
-    """Images `[N, C, H, W]` in 0..255 with their class numbers, and the mean and deviation of each channel in 0..1.
+    """Images `[N, C, H, W]` in 0..255 with their class indices, and the mean and deviation of each channel in 0..1.
 
     Give it to `simulate` in the place of an `(x, y)` pair: a model sees (x / 255 - mean) / std, in training changed
     at random where there is an `augmentation`, in evaluation never. Without `mean` and `std` they are the images' own;

@@ -16,7 +16,7 @@ from fedlada.federation.randomness import Ints, Words
 
 
 class JoinedSamples(Samples):
-    """Collections one behind the other: the numbers of the second go on where those of the first end."""
+    """Concatenated collections: the indices of the second continue those of the first."""
 
     def __init__(self, parts: Sequence[Samples]) -> None:
         self.parts = list(parts)

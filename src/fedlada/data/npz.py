@@ -1,4 +1,4 @@
-"""Anyone's arrays in one `.npz` file."""
+"""A user's arrays in one `.npz` file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load_npz(path: str | Path) -> tuple[Split, Split]:
     """(train, test) from the arrays `x_train, y_train, x_test, y_test`, or `x, y`, of which a sixth is the test set.
 
     Bytes of shape (N, H, W), (N, H, W, C) or (N, C, H, W) are taken for images and come back as (N, C, H, W); other
-    whole numbers and truth values become floats, which is what models compute with. Targets are class numbers, floats
+    whole numbers and truth values become floats, which is what models compute with. Targets are class indices, floats
     (N, K) to be predicted, or zeros and ones (N, K) for several labels at once.
     """
     return read_npz(path)[0]

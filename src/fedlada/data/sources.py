@@ -68,7 +68,7 @@ class Source:
 
     @property
     def has_classes(self) -> bool:
-        """Whether the targets are class numbers or labels, so that there is an accuracy."""
+        """Whether the targets are class indices or labels, so that there is an accuracy."""
         return self.labels("train").dtype.kind in "biu"
 
     @property

@@ -2,7 +2,7 @@
 
 Each module is a client, written by its own authors about its own subject: a partition that nobody had to invent. The
 task is to say which character follows 32 others. The text is that of the running Python, so results are comparable
-within one of its versions; a run's folder refuses to go on with another.
+within one of its versions; a run folder refuses to resume with another.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def attention(
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """The weights, zero in a row that sees nothing, as torch has it."""
+    """The attention weights; zero in a fully masked row, as in torch."""
     scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     sees_nothing = (scores == -torch.inf).all(dim=-1, keepdim=True)
     return scores.masked_fill(sees_nothing, 0.0).softmax(dim=-1).masked_fill(sees_nothing, 0.0)

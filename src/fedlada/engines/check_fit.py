@@ -1,4 +1,4 @@
-"""A look at model, loss and data before the first round, so that what does not fit is said at once."""
+"""Checks of model, loss and data before the first round, so that mismatches are reported at once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fedlada.models.flat import FlatModel
 
 TRAINING = "training"
 TRIED = (2, 32, 256)
-"""Samples in each batch on which a gradient that is not zero is looked for."""
+"""Batch sizes on which a non-zero gradient is sought."""
 MOST_NAMED = 5
 
 
 def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) -> Loss:
     """Run one small batch through model and loss, in training mode; returns the loss to use.
 
-    Of training data the gradient is looked at too: a model that would never be trained is refused.
+    On training data the gradient is checked too: a model that would never be trained is refused.
     """
     module = model.module
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -73,7 +73,7 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
 
 
 def _way_out(loss: Loss, output: Any, y: Any) -> str:
-    """The end of a sentence, where a small change of the targets is enough."""
+    """The end of an error message, if a small change to the targets is enough."""
     if not isinstance(y, Tensor) or not isinstance(output, Tensor) or y.is_floating_point():
         return ""
     try:
@@ -84,7 +84,7 @@ def _way_out(loss: Loss, output: Any, y: Any) -> str:
 
 
 def _check_gradient(model: FlatModel, samples: Samples, loss: Loss, value: Tensor) -> None:
-    """Refuse a model none of whose parameters gets a gradient; say which ones are never used, where others are."""
+    """Refuse a model without any gradient; warn about parameters that are never used."""
     gradients = _gradients(model, value)
     unused = [name for name, one in zip(model.parameters, gradients, strict=True) if one is None]
     if unused and len(unused) < len(gradients) and processes.is_first():
@@ -94,8 +94,8 @@ def _check_gradient(model: FlatModel, samples: Samples, loss: Loss, value: Tenso
             "and not trained; freeze them with requires_grad_(False), or leave them out",
             stacklevel=2,
         )
-    # One batch may honestly have none: units that are all off, targets that are all ignored. Others are tried, from
-    # all over the data.
+    # One batch may have a zero gradient: dead units, or only ignored targets. Others are tried, from all over the
+    # data.
     for size in TRIED[1:]:
         if any(one is not None and bool(one.ne(0).any()) for one in gradients):
             return
@@ -105,7 +105,7 @@ def _check_gradient(model: FlatModel, samples: Samples, loss: Loss, value: Tenso
         raise ValueError(
             f"the gradient of the loss is zero for every parameter, on {min(TRIED[-1], len(samples))} samples: nothing "
             "would be trained; look for argmax, round, detach or a saturated layer in forward and loss, and for other "
-            "first weights"
+            "initial weights"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which engine runs a simulation."""
+"""The choice of the engine for a simulation."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def choose_engine(
 ) -> Engine:
     """The engine of that name; "auto" is stacked on a GPU and sequential on a CPU.
 
-    What cannot be stacked runs sequentially, and the engine's `why` says so; asked for by name or on a GPU, a warning
-    does too.
-    `num_steps` is how many local steps the whole run will have, `short_batches` whether batches differ in size,
-    `cohort_size` how many clients a round usually has.
+    Models that cannot be stacked run sequentially, and the engine's `why` says so. If "stacked" was requested, or on a
+    GPU, a warning says so too.
+    `num_steps` is the number of local steps of the whole run, `short_batches` whether batches differ in size,
+    `cohort_size` the usual number of clients in a round.
     """
     one_of("engine", name, ENGINES)
     if name == "sequential" or (name == "auto" and device.type == "cpu"):
@@ -67,8 +67,8 @@ def choose_engine(
         engine.why += f", because clients cannot be stacked: {error}"
         if (name == "stacked" or device.type != "cpu") and processes.is_first():
             warnings.warn(
-                f"the stacked engine cannot be used, so {engine.why}; change that (docs/engines.md says what stacks), "
-                "or take engine='sequential' to run so without this warning",
+                f"the stacked engine cannot be used, so {engine.why}; change that (docs/engines.md lists what stacks), "
+                "or set engine='sequential' to silence this warning",
                 stacklevel=3,
             )
         return engine

@@ -1,4 +1,4 @@
-"""How good a model is for each client, on the client's own test samples."""
+"""Per-client evaluation, on each client's own test samples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedlada.federation.randomness import Ints
 from fedlada.models.call import call
 
 Measured = dict[int, dict[str, float]]
-"""Loss, and accuracy where there is one, by client."""
+"""Loss, and accuracy if there is one, by client."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClientTest:
-    """The test samples of all clients, one client behind the other."""
+    """The test samples of all clients, concatenated."""
 
     samples: Samples
     owners: Ints
@@ -32,27 +32,27 @@ class ClientTest:
 
     @classmethod
     def of(cls, samples: Samples, sizes: Sequence[int]) -> ClientTest:
-        """Samples of which the first so many are client 0's, and so on."""
+        """Build from samples in client order and the number of samples of each client."""
         if not sum(sizes):
-            raise ValueError("client_test leaves no client a test sample: take a larger share, or give test data")
+            raise ValueError("client_test leaves no client a test sample: use a larger share, or give test data")
         return cls(samples, np.repeat(np.arange(len(sizes)), sizes), len(sizes))
 
     @property
     def clients(self) -> list[int]:
-        """Those that have test samples."""
+        """Clients that have test samples."""
         return [int(client) for client in np.unique(self.owners)]
 
     def rows(self, client: int) -> Ints:
-        """The numbers of a client's samples."""
+        """Indices of a client's samples."""
         return np.arange(*np.searchsorted(self.owners, [client, client + 1]))
 
     def digest(self) -> str:
-        """A digest that tells these samples and their owners from others."""
+        """A digest of these samples and their owners."""
         return hashlib.sha256(self.samples.digest().encode() + self.owners.tobytes()).hexdigest()
 
 
 def measure(module: nn.Module, test: ClientTest, rows: Ints, loss: Loss, batch_size: int) -> Measured:
-    """The means over each client's part of these samples; samples of several clients share a forward pass."""
+    """Means over each client's samples; samples of several clients share a forward pass."""
     device = next(module.parameters()).device
     totals = {client: Totals(loss, device) for client in np.unique(test.owners[rows]).tolist()}
     with torch.no_grad():
@@ -76,15 +76,15 @@ def _by_client(module: nn.Module, test: ClientTest, batch: Ints) -> Iterable[tup
     for start, end in parts:
         if is_by_sample:
             yield int(owners[start]), output[start:end], y[start:end], end - start
-        else:  # a loss of the model's own is one number for all of its batch
+        else:  # a model's own loss is one number per batch
             x, own = test.samples.batch(batch[start:end])
             yield int(owners[start]), call(module, x), own, end - start
 
 
 def columns(prefix: str, measured: Measured) -> dict[str, float]:
-    """Over clients: the mean, the mean of the worst tenth (one at least) and the standard deviation of the accuracy.
+    """Over clients: the mean, the mean of the worst tenth (at least one) and the standard deviation of the accuracy.
 
-    Where there is no accuracy, the same of the loss, of which the highest are the worst.
+    Without an accuracy, the same of the loss, where the highest is the worst.
     """
     what = "accuracy" if all("accuracy" in one for one in measured.values()) else "loss"
     values = np.array(sorted((one[what] for one in measured.values()), reverse=what == "loss"))

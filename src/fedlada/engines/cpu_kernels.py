@@ -1,4 +1,4 @@
-"""Which CPU kernels small models run on."""
+"""The choice of CPU kernels for small models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SMALL_MODEL = 1_000_000
 
 @contextmanager
 def fast_cpu_kernels(device: torch.device, num_params: int) -> Iterator[None]:
-    """Takes torch's native kernels instead of oneDNN's where those are slow: small models on ARM processors.
+    """Use torch's native kernels instead of oneDNN's where those are slow: small models on ARM processors.
 
     There a call of oneDNN has a high fixed cost, which is much of a small model's step: a loop over a 10,026-parameter
-    CNN takes two thirds of the time without it (`benchmarks/results/simulators_arm_202611.md`). The rule looks at
-    nothing that varies between two runs, because the kernels decide the last bits of a result.
+    CNN takes two thirds of the time without it (`benchmarks/results/simulators_arm_202611.md`). The rule uses
+    nothing that varies between two runs, because kernels affect the last bits of a result.
     """
     applies = device.type == "cpu" and platform.machine() in ("aarch64", "arm64") and num_params < SMALL_MODEL
     if not applies or not torch.backends.mkldnn.enabled:

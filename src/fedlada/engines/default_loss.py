@@ -1,4 +1,4 @@
-"""The loss that is taken where none is given, by the outputs and the targets."""
+"""The default loss, chosen by the outputs and the targets."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedlada.models.call import has_own_loss, own_loss
 
 AS_NUMBERS = "for a regression make y float, in the shape of the outputs"
 WORDS: dict[Any, str] = {
-    F.cross_entropy: "cross-entropy, because the targets are class numbers",
-    cross_entropy_last: "cross-entropy over the last axis, because the targets are class numbers",
+    F.cross_entropy: "cross-entropy, because the targets are class indices",
+    cross_entropy_last: "cross-entropy over the last axis, because the targets are class indices",
     binary_cross_entropy: "binary cross-entropy, because the targets are 0 or 1 and each has one output",
     F.mse_loss: "squared error, because the targets are floats",
     own_loss: "the one that the model returns",
 }
-"""Each default loss in words, with its reason."""
+"""Description of each default loss, with the reason for it."""
 
 
 def default_loss(output: Any, y: Any, samples: Samples | None = None) -> Callable[[Any, Any], Tensor]:
-    """The model's own; squared error for floats, cross-entropy for class numbers, its binary form for 0 and 1."""
+    """The model's own; squared error for floats, cross-entropy for class indices, its binary form for 0 and 1."""
     if has_own_loss(output):
         return own_loss
     if not isinstance(y, Tensor):
@@ -37,14 +37,14 @@ def default_loss(output: Any, y: Any, samples: Samples | None = None) -> Callabl
     axes = class_axes(output, y)
     if len(axes) > 1:
         raise ValueError(
-            f"outputs ({shape_of(output)}) do not say which axis is that of the classes: give loss=F.cross_entropy for "
+            f"outputs ({shape_of(output)}) do not determine the class axis: give loss=F.cross_entropy for "
             "the second, or a loss of your own"
         )
     return F.cross_entropy if axes in ([], [1]) else cross_entropy_last
 
 
 def _has_one_output_each(output: Tensor, y: Tensor) -> bool:
-    """Whether each whole number has one output: as many labels as outputs, or one output a sample or pixel."""
+    """Whether each integer target has one output: as many labels as outputs, or one output per sample or pixel."""
     return output.shape == y.shape or (
         output.ndim == y.ndim + 1 and output.shape[1] == 1 and output[:, 0].shape == y.shape
     )
@@ -66,7 +66,7 @@ def _of_one_output(output: Tensor, y: Tensor, samples: Samples | None) -> Callab
 
 
 def check_same_shape(output: Any, y: Tensor, targets: str) -> None:
-    """Refuse what the squared error would stretch to one shape."""
+    """Refuse shapes that the squared error would broadcast."""
     if not isinstance(output, Tensor) or output.shape != y.shape:
         raise ValueError(
             f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for the squared "
@@ -75,7 +75,7 @@ def check_same_shape(output: Any, y: Tensor, targets: str) -> None:
 
 
 def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
-    """All labels that are whole numbers, where they can be had without reading every sample."""
+    """All integer labels, if they are available without reading every sample."""
     if isinstance(samples, ArraySamples):
         return samples.labels()
     dataset = getattr(samples, "dataset", None)
@@ -87,7 +87,7 @@ def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
 
 
 def shape_of(value: Any) -> str:
-    """A value's kind and shape in words."""
+    """A value's type and shape as text."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
     return type(value).__name__

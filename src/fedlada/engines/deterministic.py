@@ -1,4 +1,4 @@
-"""The same bits from the same work on a GPU."""
+"""Deterministic results on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def same_bits_every_time(device: torch.device) -> Iterator[None]:
-    """Keeps cuDNN to algorithms that add in one order; our own kernels know no other."""
+    """Restrict cuDNN to deterministic algorithms; this library's own kernels are deterministic."""
     if device.type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""The same run on several processes under torchrun: each runs a share of the cohort, and all know the whole result."""
+"""One run on several processes under torchrun: each runs a share of the cohort, and all have the full result."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_te
 
 
 class RankLost(RuntimeError):
-    """Another process of the run has gone."""
+    """Another process of the run has died."""
 
 
 class DistributedEngine(Engine):
     """Shares the cohort among all processes by its local steps; every process ends a round with the same server.
 
-    With `ordered`, uploads are added one by one in the order of the clients, as one process does, so the sum is the
-    same to the bit; else each process adds its own and the sums are added: the same to rounding, with less to send.
+    With `ordered`, uploads are summed one by one in the order of the clients, as in one process, so the sum is the
+    same to the bit. Otherwise each process sums its own first: the same up to rounding, with less traffic.
     """
 
     def __init__(self, inner: Engine, *, ordered: bool = False) -> None:
@@ -47,7 +47,7 @@ class DistributedEngine(Engine):
 
     def initial_params(self) -> Tensor:
         params = self.inner.initial_params()
-        together(dist.broadcast, params, src=0)  # a factory may have drawn something else here
+        together(dist.broadcast, params, src=0)  # a factory may have drawn other weights here
         return params
 
     def data_digest(self) -> str:
@@ -63,7 +63,7 @@ class DistributedEngine(Engine):
         metrics: Mapping[str, Metric],
         options: EvaluationOptions = AS_USUAL,
     ) -> dict[str, float]:
-        # By everybody alone: a callback of the first process may evaluate too, and the others would not know.
+        # In each process separately: a callback of the first may evaluate too, without the others.
         return self.inner.evaluate(params, samples, metrics, options)
 
     def prepare(self, plan: RoundPlan) -> None:
@@ -89,7 +89,9 @@ class DistributedEngine(Engine):
         return self.inner.outward(upload)
 
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
-        if self.ordered or post.compares:  # every upload goes to every process; else each sends one for all its clients
+        if (
+            self.ordered or post.compares
+        ):  # every upload goes to every process; otherwise each sends one for all its clients
             return super().run_cohort(broadcast, kept, post)
         received, tally = post.down(broadcast), post.tally()
         answers = self._own(received, post.plan, post.memories(kept))
@@ -116,7 +118,7 @@ class DistributedEngine(Engine):
         try:
             yield from self.inner.answers(broadcast, own, kept)
         finally:
-            self.inner.while_waiting = None  # it holds the simulation, which holds this
+            self.inner.while_waiting = None  # break the reference cycle with the simulation
 
     def _sent(self, work: Assignment, answer: Answer | None, rank: int, broadcast: Broadcast) -> Answer:
         """One client's answer, from the process that has it to all."""
@@ -126,7 +128,7 @@ class DistributedEngine(Engine):
             numbers.copy_(torch.tensor(values, dtype=torch.float64))
         upload = self._empty_upload(broadcast) if answer is None else answer.upload
         kept = self.method.init_kept(broadcast.params) if answer is None else answer.kept
-        # A copy: a first memory may be what the method itself holds.
+        # A copy: an initial state may alias a tensor of the method itself.
         kept = map_tensors(lambda vector: vector.to(self.device, copy=True).contiguous(), kept)
         for vector in (numbers, *(vector for state in (upload, kept) for _, vector in named_tensors(state))):
             together(dist.broadcast, vector, src=rank)
@@ -141,7 +143,7 @@ class DistributedEngine(Engine):
         return map_tensors(torch.zeros_like, upload)
 
     def _merged(self, own: Tally, broadcast: Broadcast, post: Post) -> Tally:
-        """The tallies of all processes as one, in the clients' order; memories and the ledger go to everybody."""
+        """The tallies of all processes merged in the clients' order; all get the client states and traffic."""
         mine = _Numbers(
             tuple(own.kept),
             own.weights,
@@ -155,7 +157,7 @@ class DistributedEngine(Engine):
         everybody: list[Any] = [None] * self.num_ranks
         together(dist.all_gather_object, everybody, mine)
         for misfit in (one.misfit for one in everybody if one.misfit):
-            raise CannotEncode(misfit)  # by all of them, or the others would wait for ever
+            raise CannotEncode(misfit)  # in all of them, or the others would wait forever
         fresh = post.exchange.init_kept(broadcast.params)
         merged = Tally()
         for rank, one in enumerate(everybody):
@@ -178,7 +180,7 @@ class DistributedEngine(Engine):
         return self._settled(kept)
 
     def _settled(self, kept: Kept) -> Kept:
-        """On the host, where the engine of this process keeps its memories there."""
+        """The state on the host, if this process's engine keeps client states there."""
         on_host = isinstance(self.inner, StackedEngine) and self.inner.memories.on_host
         return map_tensors(Tensor.cpu, kept) if on_host else kept
 
@@ -196,7 +198,7 @@ class _Numbers:
 
 
 def shares(work: Sequence[Assignment], num_ranks: int) -> list[Sequence[Assignment]]:
-    """The clients in their order, cut so that each process has about as many local steps as the others."""
+    """The clients in order, split so that the processes have about equal numbers of local steps."""
     total = sum(one.num_steps for one in work)
     parts: list[list[Assignment]] = [[] for _ in range(num_ranks)]
     done = 0
@@ -208,7 +210,7 @@ def shares(work: Sequence[Assignment], num_ranks: int) -> list[Sequence[Assignme
 
 
 def together(collective: Any, *arguments: Any, **options: Any) -> None:
-    """A collective call; if another process is gone, one sentence."""
+    """A collective call; raises `RankLost` if another process has died."""
     try:
         partial(collective, *arguments, **options)()
     except RuntimeError as error:

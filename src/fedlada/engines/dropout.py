@@ -2,8 +2,8 @@
 
 A mode replaces torch's dropout during a training step, in modules, functions, attention and recurrent layers. Masks are
 made by integer operations, which are the same on every device, for one client, under vmap and on a joint batch, so all
-engines draw the same. An element is known by its place along each axis of one client's tensor: neither the other
-clients nor the padding of a batch move it.
+engines draw the same. An element is identified by its index along each axis of one client's tensor: neither other
+clients nor the padding of a batch change it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
 MakeMode = Callable[[], AbstractContextManager[Any]]
-"""Gives the mode of a forward pass: a new one each time, with the same masks."""
+"""Makes the mode of a forward pass: a new one each time, with the same masks."""
 
 CALLS = 64
-"""Keys of so many calls are made at once: a few small operations a step, not a few for each call."""
+"""Number of calls whose keys are made at once: a few small operations per step, not per call."""
 
 
 def step_keys(work: Assignment) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -46,15 +46,15 @@ class CounterDropout(TorchFunctionMode):
     """Draws the dropout of one forward pass from `keys` (int64): one of one client, or `[C]` of a joint batch.
 
     On a joint batch every tensor that is dropped from must have its samples first, client after client; `num_samples`
-    is how many there are. In a trial everything is dropped with probability one half, so that no mistake hides.
+    is their number. In a check everything is dropped with probability one half, so that no error is missed.
     """
 
     def __init__(
-        self, keys: Tensor, elements: Elements, *, num_samples: int | None = None, in_trial: bool = False
+        self, keys: Tensor, elements: Elements, *, num_samples: int | None = None, in_check: bool = False
     ) -> None:
         super().__init__()
         self.keys, self.elements = keys, elements
-        self.num_samples, self.in_trial = num_samples, in_trial
+        self.num_samples, self.in_check = num_samples, in_check
         self.num_calls = 0
         self.tables: list[tuple[Tensor, Tensor]] = []
 
@@ -71,14 +71,14 @@ class CounterDropout(TorchFunctionMode):
         return replaced(self, func, *args, **kwargs)
 
     def keep(self, shape: Sequence[int], device: torch.device, p: float) -> Tensor:
-        """The mask of what stays of a tensor of that shape: each place with probability 1 - p."""
+        """The mask of kept elements for that shape: each is kept with probability 1 - p."""
         low, high = self._call_key()
         own = tuple(shape)
         if self.keys.ndim:
             if not own or self.num_samples is None or own[0] % self.num_samples:
                 raise ValueError("dropout of a tensor whose first axis is not that of the samples")
             own = (own[0] // len(self.keys), *own[1:])
-        kept = kept_places(self.elements.of(own, device), low, high, 0.5 if self.in_trial else p)
+        kept = kept_places(self.elements.of(own, device), low, high, 0.5 if self.in_check else p)
         return kept.view(tuple(shape)) if self.keys.ndim else kept
 
     def _call_key(self) -> tuple[Tensor, Tensor]:
@@ -93,14 +93,14 @@ class CounterDropout(TorchFunctionMode):
         return low[..., place], high[..., place]
 
     def drop(self, x: Tensor, p: float, shape: Sequence[int] | None = None) -> Tensor:
-        """x with some places set to zero and the others scaled; `shape` is that of the mask."""
+        """x with dropped elements set to zero and the others scaled; `shape` is that of the mask."""
         scale = 0.0 if p == 1 else 1 / (1 - p)
         kept = self.keep(x.shape if shape is None else shape, x.device, p)
         return torch.where(kept, x * scale, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
 def _is_run_again() -> bool:
-    """Whether this is inside a checkpoint, whose second run is seen by no mode: torch keeps its own numbers there."""
+    """Whether this is inside activation checkpointing, whose recomputation bypasses modes: torch's own masks apply."""
     if torch.is_grad_enabled():
         return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     # The older kind runs without gradients at first, as a frozen part of a model may do too.
@@ -127,7 +127,7 @@ def _dropping(in_place: bool, whole_channels: bool) -> Callable[..., Tensor]:
 
 
 def _alpha_dropping(in_place: bool, whole_channels: bool) -> Callable[..., Tensor]:
-    """Dropped places take the value that SELU has far to the left, and all is scaled to keep mean and variance."""
+    """Alpha dropout: dropped elements take SELU's limit, and all are rescaled to keep mean and variance."""
     lowest = -1.7580993408473766
 
     def replaced(mode: CounterDropout, func: Any, input: Tensor, p: float, train: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""The task of every engine: run the local work of a cohort and average it."""
+"""The interface of an engine: run the local work of a cohort and aggregate it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedlada.methods.state import Broadcast, Kept, Upload
 from fedlada.models.flat import FlatModel
 
 RAN_BY = "ran_by"
-"""In a run's configuration: which engine ran it, and why that one. It tells no run from another."""
+"""Keys in a run's configuration for the engine and the reason for it. They do not distinguish runs."""
 
 
 class Engine(ABC):
-    """Owns the model, the data and the device; never knows which method it runs."""
+    """Owns the model, the data and the device; does not depend on the method it runs."""
 
     method: FederatedMethod
     loss: Loss
@@ -34,7 +34,7 @@ class Engine(ABC):
     kind: str
     """The engine's name: "sequential" or "stacked"."""
     why: str
-    """The same with the reason, in a few words."""
+    """The engine in words, with the reason for the choice."""
 
     @property
     def loss_name(self) -> str:
@@ -46,7 +46,7 @@ class Engine(ABC):
     """Work that an engine may do on the host while its device works."""
 
     def prepare(self, plan: RoundPlan) -> None:  # noqa: B027
-        """Hear of a coming round: what can be laid out for it now is not waited for then."""
+        """Prepare a coming round in advance."""
 
     @abstractmethod
     def initial_params(self) -> Tensor:
@@ -54,14 +54,14 @@ class Engine(ABC):
 
     @abstractmethod
     def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
-        """The local work of all of the plan's clients, in their order; `kept` holds the memories made so far."""
+        """The local work of the plan's clients, in order; `kept` holds the client states so far."""
 
     def outward(self, upload: Upload) -> Upload:
         """An upload, or a mean of uploads, in the model's order of the parameters."""
         return upload
 
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
-        """The local work of all clients of the post's round, averaged; everything that travels goes by the post."""
+        """The local work of all clients of a round, aggregated; all messages go through `post`."""
         received, tally = post.down(broadcast), post.tally()
         answers = self.answers(received, post.plan, post.memories(kept))
         mean = tally.combined(post.up(answers, self.outward, kept), post.combiner.combine)
@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @abstractmethod
     def data_digest(self) -> str:
-        """A fingerprint that tells this training data from another, cheap to compute."""
+        """A cheap fingerprint of the training data."""
 
     @abstractmethod
     def check_test(self, samples: Samples, what: str = "test") -> None:

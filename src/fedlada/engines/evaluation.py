@@ -1,4 +1,4 @@
-"""How good a model is on given samples."""
+"""Evaluation of a model on given samples."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], float]
 """A function of all outputs and all targets."""
 BUILT_IN = ("loss", "accuracy")
-"""Measures that need no metric of the user's."""
+"""Names of the built-in metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    """When and how the global model is evaluated."""
+    """Options of the evaluation of the global model."""
 
-    eval_every: int = option(1, "evaluate after so many rounds, and after the last")
-    eval_train_every: int | None = option(None, "also evaluate on all that the clients hold, after so many rounds")
-    eval_batch_size: int = option(1000, "samples per batch of an evaluation: fewer need less memory")
+    eval_every: int = option(1, "rounds between evaluations; the last round is always evaluated")
+    eval_train_every: int | None = option(None, "rounds between evaluations on all clients' training data")
+    eval_batch_size: int = option(1000, "samples per evaluation batch; fewer need less memory")
     client_test: float | None = option(
-        None, "hold out this share of each client's samples and test the model on it, client by client"
+        None, "hold out this share of each client's samples and test the model on each client"
     )
     personal_steps: int | None = option(
-        None, "also test each client's model after so many local steps of its own, on its held-out samples"
+        None, "local steps of fine-tuning after which each client's model is also tested on its held-out samples"
     )
-    personal_every: int | None = option(None, "rounds between these tests, by default those between evaluations")
+    personal_every: int | None = option(None, "rounds between these tests; by default as between evaluations")
 
     def __post_init__(self) -> None:
         count("eval_every", self.eval_every)
@@ -58,7 +58,7 @@ AS_USUAL = EvaluationOptions()
 
 
 class Totals:
-    """Sums over batches, made where they are computed: asking for each number would make a GPU wait for the host.
+    """Sums over batches, kept on the device: reading each number would synchronise the GPU.
 
     Targets that are ignored do not count, so that the means are those of one batch of all samples.
     """
@@ -70,7 +70,7 @@ class Totals:
         self.is_classification = False
 
     def clear(self) -> None:
-        """Begin again, in the same place."""
+        """Reset the sums in place."""
         for one in (self.sum, self.correct, self.counted):
             one.zero_()
 
@@ -78,7 +78,7 @@ class Totals:
         """Count a batch."""
         value, axis = self.loss(output, y).double(), class_axis(output, y)
         if axis is not None and output.shape[axis] == 1:
-            axis = None  # one output is no choice between classes
+            axis = None  # one output is not a choice between classes
         self.is_classification = self.is_binary or axis is not None
         if self.is_binary:
             correct, counted = binary_hits(output, y)
@@ -93,7 +93,7 @@ class Totals:
         self.counted += counted
 
     def means(self) -> dict[str, float]:
-        """Loss, and accuracy where targets are classes or yes-or-no labels."""
+        """Loss, and accuracy if targets are classes or binary labels."""
         counted = max(1, int(self.counted))
         result = {"loss": float(self.sum) / counted}
         return {**result, "accuracy": int(self.correct) / counted} if self.is_classification else result
@@ -148,7 +148,7 @@ def _default_loss(output: Any, y: Any, samples: Samples) -> Loss:
 
 
 def check_metrics(metrics: Any) -> dict[str, Metric]:
-    """The metrics by their names, or one sentence."""
+    """The metrics by name; refuses anything else."""
     if not isinstance(metrics, Mapping) or not all(callable(one) for one in metrics.values()):
         raise ValueError(f"metrics must be a dict of functions by name, as in {{'f1': f1}}, got {metrics!r}")
     for name in metrics:
@@ -162,7 +162,7 @@ def _on_host(value: Any) -> Any:
 
 
 def _measured_by(name: str, metric: Metric, outputs: list[Any], targets: list[Any]) -> float:
-    """A metric of all outputs and targets; what it raises carries its name and what it was given."""
+    """A metric of all outputs and targets; its errors name the metric and its inputs."""
     all_outputs, all_targets = (_joined(name, what, one) for what, one in (("outputs", outputs), ("targets", targets)))
     try:
         return float(metric(all_outputs, all_targets))
@@ -174,7 +174,7 @@ def _measured_by(name: str, metric: Metric, outputs: list[Any], targets: list[An
 
 
 def _joined(name: str, what: str, batches: list[Any]) -> Any:
-    """Batches as one: tensors, or dicts and tuples of them."""
+    """Batches concatenated: tensors, or dicts and tuples of them."""
     leaves, structures = zip(*(tree_flatten(one) for one in batches), strict=True)
     parts = list(zip(*leaves, strict=True))
     for part in parts:

@@ -1,4 +1,4 @@
-"""The attackers of a run: their answers are replaced on the way from the engine to the post."""
+"""The attackers of a run: their uploads are replaced before they are sent."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fedlada.methods.testing.attacks import Attack, agreement, forged
 
 
 class Forgery:
-    """Turns the uploads of the attackers of a run into lies, whatever engine trained them."""
+    """Forges the uploads of a run's attackers, in any engine."""
 
     def __init__(self, attack: Attack, method: FederatedMethod, attackers: Collection[int], seed: int) -> None:
         self.attack, self.attackers, self.seed = attack, frozenset(attackers), seed
         self.positive: Sequence[Collection[str]] = [part.positive for part in method.local]
         self.personal = method.personal
-        extras = method.rehearsal.upload.extra
+        extras = method.dry_run.upload.extra
         sent = [name for extra, names in zip(extras, self.positive, strict=True) for name in names if name in extra]
         if attack.on_positive and not sent:
             raise ValueError(
-                f"{method.name} sends no vector that must be positive: take another attack than {type(attack).__name__}"
+                f"{method.name} sends no vector that must be positive: use another attack than {type(attack).__name__}"
             )
 
     def lies(self, answers: Iterator[Answer], outward: Callable[[Upload], Upload], round: int) -> Iterator[Answer]:
-        """The answers in the model's order of the parameters, with what the attackers send.
+        """The answers in the model's order of the parameters, with the attackers' uploads forged.
 
-        One after another, but those of attackers that collude: they know the whole round.
+        They are streamed, except for colluding attackers, who know the whole round.
         """
         ours = (replace(answer, upload=outward(answer.upload)) for answer in answers)
         common = None
@@ -40,7 +40,7 @@ class Forgery:
             every = [replace(answer, upload=map_tensors(torch.clone, answer.upload)) for answer in ours]
             common, ours = self._agreed(every), (answer for answer in every)
         for answer in ours:
-            # What diverged is not sent at all.
+            # Diverged uploads are not sent at all.
             yield self._lie(answer, common, round) if self._attacks(answer) and answer.is_finite else answer
 
     def _attacks(self, answer: Answer) -> bool:
@@ -49,7 +49,7 @@ class Forgery:
     def _agreed(self, answers: Sequence[Answer]) -> Upload | None:
         sent = [answer for answer in answers if answer.is_finite]
         liars = [answer for answer in sent if self._attacks(answer)]
-        # Where there is nobody else in the round, they know what they have themselves.
+        # Without honest clients in the round, they use their own uploads.
         honest = [answer for answer in sent if not self._attacks(answer)] or liars
         return agreement(self.attack, [answer.upload for answer in honest], len(liars)) if liars else None
 
@@ -60,6 +60,6 @@ class Forgery:
             return torch.randn(like.shape, generator=stream, dtype=torch.float64).to(like)
 
         upload = forged(self.attack, answer.upload, self.positive, normal, common)
-        if self.personal is not None:  # what stays with a client is not lied about
+        if self.personal is not None:  # personal parameters are not forged
             upload = self.personal.without(upload, self.positive)
         return replace(answer, upload=upload, trained=answer.upload.delta, is_finite=all_finite(upload))

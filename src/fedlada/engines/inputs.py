@@ -1,7 +1,7 @@
-"""How a model takes inputs that are whole numbers: tried on two samples before the first round.
+"""Integer inputs: how a model takes them, found on two samples before the first round.
 
-Codes of symbols go to an embedding as they are, and a model that turns bytes into floats itself gets bytes. Where a
-model refuses them, they are read as on the command line: bytes of the shape of images are images, all else is floats.
+Token indices go to an embedding as they are, and a model that converts bytes to floats itself gets bytes. If a model
+refuses them, they are read as on the command line: byte arrays shaped like images are images, all else is floats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedlada.models.flat import private_copy
 
 @dataclass(frozen=True)
 class Inputs:
-    """One way of reading whole numbers: as they are, as numbers of another type, or as images."""
+    """One way of reading integers: unchanged, converted to another dtype, or as images."""
 
     dtype: torch.dtype | None = None
     mean: tuple[float, ...] = ()
@@ -31,7 +31,7 @@ class Inputs:
     """Of each channel in 0..1, where they are images."""
 
     def of(self, samples: Samples) -> Samples:
-        """The samples, read in this way."""
+        """The samples, read this way."""
         if self.mean:
             return self._images(samples)
         return samples if self.dtype is None else samples.with_inputs(self.dtype)

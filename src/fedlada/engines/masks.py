@@ -23,14 +23,14 @@ def mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """To the right, with zeros from the left."""
+    """Logical right shift."""
     return x.bitwise_right_shift(by).bitwise_and(2 ** (64 - by) - 1)
 
 
 class Elements:
-    """A random-looking number (int32) for each place of a tensor, made once for each shape.
+    """A hash (int32) for each element of a tensor, computed once per shape.
 
-    A CUDA graph reads them where they lie, so nothing is let go of unless `most` says how many shapes to keep.
+    A CUDA graph reads them in place, so nothing is freed unless `most` limits the number of shapes.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -74,7 +74,7 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def vmap(_info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-        """The keys are the clients' own, the elements everybody's."""
+        """Keys are per client, elements are shared."""
         assert in_dims[:3] == (None, 0, 0)
         kept: Tensor = _Kept.apply(*arguments)  # type: ignore[no-untyped-call]
         return kept, 0
@@ -82,7 +82,7 @@ class _Kept(torch.autograd.Function):
 
 @cache
 def _kernel(device: torch.device) -> Callable[[Tensor, Tensor, Tensor, int], Tensor] | None:
-    """The GPU's kernel, where one can be made: the masks are the same without."""
+    """The GPU kernel, if it can be compiled; the masks are the same without it."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return None
     from fedlada.engines.stacked.triton_masks import keep  # needs a GPU's torch
@@ -96,7 +96,7 @@ def _kernel(device: torch.device) -> Callable[[Tensor, Tensor, Tensor, int], Ten
 
 
 def kept_places(elements: Tensor, low: Tensor, high: Tensor, p: float) -> Tensor:
-    """The mask of what stays: each place with probability 1 - p; of keys `[C]` the masks are `[C, ...]`."""
+    """The mask of kept elements, each with probability 1 - p; for keys `[C]` the masks are `[C, ...]`."""
     limit = round(p * 2**32) - 2**31
     if limit >= 2**31:
         return torch.zeros((*low.shape, *elements.shape), dtype=torch.bool, device=elements.device)

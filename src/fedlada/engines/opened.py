@@ -25,7 +25,7 @@ OPENED: frozenset[Any] = frozenset(
 
 @cache
 def opened(function: FunctionType) -> Callable[..., Any]:
-    """The function without its question to modes, which would end in itself; the calls inside it still ask."""
+    """The function without its own mode dispatch, which would recurse; calls inside it are still dispatched."""
     unasked = {"has_torch_function": _no, "has_torch_function_unary": _no, "has_torch_function_variadic": _no}
     twin = FunctionType(function.__code__, function.__globals__ | unasked, function.__name__, function.__defaults__)
     twin.__kwdefaults__ = function.__kwdefaults__

@@ -1,4 +1,4 @@
-"""One round's messages in a simulation: everything that travels goes through its code and into the ledger."""
+"""One round's messages in a simulation: every vector is encoded, decoded and counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedlada.methods.combine import Combiner
 from fedlada.methods.state import Broadcast, Kept, PerTransform, Server, Upload, num_bytes
 
 SHARE_FOR_RESIDUALS = 0.25
-"""Of a GPU's memory: what clients could not send beyond it stays on the host."""
+"""Share of GPU memory for residuals; beyond it they stay on the host."""
 
 
 def _as_it_is(upload: Upload) -> Upload:
@@ -28,7 +28,7 @@ def _as_it_is(upload: Upload) -> Upload:
 
 
 class Post:
-    """Takes the broadcast to the clients and their uploads to the server.
+    """Carries the broadcast to the clients and their uploads to the server.
 
     `already_sent` are, for each client, the vectors whose current version it was sent in an earlier round.
     """
@@ -44,21 +44,21 @@ class Post:
         self.exchange, self.plan, self.already_sent = exchange, plan, already_sent or {}
         self.ledger = Ledger()
         self.combiner = combiner or exchange.method.combiner
-        """How the uploads of this round become one."""
+        """This round's combiner."""
         self.forgery = forgery
         is_linear = exchange.method.combiner.is_linear
         self.compares = not is_linear or (forgery is not None and forgery.attack.colludes)
-        """Whether the uploads of the whole cohort are looked at together; else one after another will do."""
+        """Whether the combiner needs all uploads of the cohort at once."""
         self.is_exact = exchange.is_exact("up") and not exchange.remembered and is_linear and forgery is None
-        """Whether uploads arrive as they are and are only added up; an engine may then leave them in its own order."""
+        """Whether uploads are lossless and only summed; an engine may then keep its own parameter order."""
         self.positive = [part.positive for part in exchange.method.local]
         self.trained: Tensor | None = None
-        """The weighted sum of the deltas as the clients had them, where the server gets others."""
+        """The weighted sum of the clients' deltas before compression, if that is lossy."""
         self._fits: dict[str, list[Tensor]] = {}
         self._on_host = False
 
     def down(self, broadcast: Broadcast) -> Broadcast:
-        """The broadcast as the clients have it."""
+        """The broadcast as the clients receive it."""
         encoded, about = self.exchange.encode(broadcast, self.plan.round), self.exchange.about(self.plan.round)
         for client in (*(work.client for work in self.plan.assignments), *self.plan.lost):
             self._count(client, encoded, self.already_sent.get(client, frozenset()), about)
@@ -70,7 +70,7 @@ class Post:
         return Tally(self.positive, measures_norms=self.exchange.method.combiner.measures_norms)
 
     def memories(self, kept: Mapping[int, Kept]) -> Mapping[int, Kept]:
-        """The method's part of the clients' memories."""
+        """The method's part of the client states."""
         if not self.exchange.remembered:
             return kept
         if kept and (one := next(iter(kept.values()))).memory[-1]:
@@ -84,7 +84,7 @@ class Post:
     def up(
         self, answers: Iterator[Answer], outward: Callable[[Upload], Upload], kept: Mapping[int, Kept]
     ) -> Iterator[Answer]:
-        """The answers as the server has them; those with a NaN or an infinity are not sent."""
+        """The answers as the server receives them; those with a NaN or an infinity are not sent."""
         if self.forgery is not None:
             answers, outward = self.forgery.lies(answers, outward, self.plan.round), _as_it_is
         for answer in answers:
@@ -95,7 +95,7 @@ class Post:
         if self.is_exact:
             self._count(client, exchange.encode(answer.upload, round, client), frozenset(), exchange.about(round))
             return answer
-        # Codes work block by block, in the model's order, whatever order an engine likes.
+        # Codecs work block by block in the model's order, not the engine's.
         wanted = outward(answer.upload)
         trained = wanted.delta if answer.trained is None else answer.trained
         if exchange.remembered:
@@ -103,7 +103,9 @@ class Post:
         encoded = exchange.encode(wanted, round, client)
         self._count(client, encoded, frozenset(), exchange.about(round))
         if answer.trained is not None and not all(one.fits is None or bool(one.fits) for one in encoded.values()):
-            return replace(answer, is_finite=False)  # a lie that its code cannot hold is refused, and ends no run
+            return replace(
+                answer, is_finite=False
+            )  # a forged upload that does not fit its codec is refused and does not end the run
         self._remember_fits(encoded)
         received = exchange.decode(encoded, wanted)
         if not not_positive(received, self.positive):  # else it is refused
@@ -114,15 +116,15 @@ class Post:
         return replace(answer, upload=received)
 
     def completed(self, mean: Upload, broadcast: Broadcast) -> Upload:
-        """The mean upload, with the server's own vector for each one that did not travel in this round."""
+        """The mean upload, with the server's own vector for each one that was not sent in this round."""
         return replace(mean, extra=self._unsent_from(broadcast.shared, mean.extra))
 
     def kept_as_they_were(self, before: Server, after: Server) -> Server:
-        """The server after a round, with those vectors as they were that no client sent anything for."""
+        """The server after a round; vectors that no client sent are unchanged."""
         return replace(after, shared=self._unsent_from(before.shared, after.shared))
 
     def _unsent_from(self, old: PerTransform, new: PerTransform) -> PerTransform:
-        """The new vectors, but the old one of each that clients did not send in this round."""
+        """The new vectors, with the old one for each that was not sent in this round."""
         waiting = self.exchange.waits(self.plan.round)
         return tuple(
             {name: own.get(name, vector) if name in waiting else vector for name, vector in vectors.items()}
@@ -130,21 +132,21 @@ class Post:
         )
 
     def misfit(self) -> str:
-        """A sentence about vectors that could not be encoded; asked once a round, because a GPU must be waited for."""
+        """The reason why vectors could not be encoded; read once per round, because it synchronises the GPU."""
         for path, flags in self._fits.items():
             if not bool(torch.stack(flags).all()):
                 return f"round {self.plan.round}: {self.exchange.misfit(path)}"
         return ""
 
     def check(self) -> None:
-        """Raise what could not be encoded."""
+        """Raise an error if a vector could not be encoded."""
         if misfit := self.misfit():
             raise CannotEncode(misfit)
 
     def _count(
         self, client: int, encoded: Mapping[str, Encoded], already_sent: frozenset[str], about: Mapping[str, object]
     ) -> None:
-        """One client's message into the ledger: its vectors, and what is around them."""
+        """Count one client's message: its vectors and its header."""
         sent = {path: one for path, one in encoded.items() if path not in already_sent}
         for path, one in sent.items():
             self.ledger.add(client, path, one.num_bytes)

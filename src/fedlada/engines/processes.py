@@ -1,4 +1,4 @@
-"""Several processes of one run, started by torchrun: which one this is, and what keeps them together."""
+"""The processes of one run under torchrun: rank, device and process group."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from datetime import timedelta
 import torch
 
 TIMEOUT = timedelta(hours=1)
-"""For one that waits while another evaluates or writes; a process that dies is noticed at once."""
+"""Time-out of a process that waits while another evaluates or writes; a dead process is noticed at once."""
 
 
 def num_processes() -> int:
-    """How many torchrun started; 1 without it."""
+    """Number of processes under torchrun; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Whether this process speaks and writes for all."""
+    """Whether this process prints and writes for all."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def refuse_several(what: str) -> None:
-    """Of what only one process can be in charge of."""
+    """Refuse torchrun for commands that must run in one process."""
     if num_processes() > 1:
         raise ValueError(f"{what} are not shared by torchrun's processes: start this command without it")
 
 
 def own_device(device: torch.device) -> torch.device:
-    """This process's GPU, where one that is not numbered was asked for."""
+    """This process's GPU, if the device has no index."""
     if device.type != "cuda":
         return device
     if device.index is not None:
@@ -43,14 +43,14 @@ def own_device(device: torch.device) -> torch.device:
 
 
 def join(device: torch.device) -> None:
-    """Meet the other processes: NCCL on GPUs, gloo on CPUs."""
+    """Join the process group: NCCL on GPUs, gloo on CPUs."""
     import torch.distributed as dist
 
     if not dist.is_initialized():
         # Two processes on one GPU cannot use NCCL; gloo carries their tensors through the host.
         alone = device.type == "cuda" and num_local() <= torch.cuda.device_count()
         dist.init_process_group("nccl" if alone else "gloo", timeout=TIMEOUT)
-        atexit.register(leave)  # a script does not say good-bye itself, and its threads would abort the process
+        atexit.register(leave)  # a script does not leave the group itself, and its threads would abort the process
 
 
 def num_local() -> int:
@@ -59,7 +59,7 @@ def num_local() -> int:
 
 
 def leave() -> None:
-    """Say good-bye to the others, if they were met."""
+    """Leave the process group, if it was joined."""
     import torch.distributed as dist
 
     if num_processes() > 1 and dist.is_initialized():

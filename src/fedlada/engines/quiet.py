@@ -1,4 +1,4 @@
-"""Warnings of torch that a user can do nothing about."""
+"""Filters for torch warnings that a user cannot act on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 @contextmanager
 def quiet_vmap() -> Iterator[None]:
-    """Says nothing of functions that vmap takes client by client: all others still gain."""
+    """Silence warnings about functions that vmap runs client by client."""
     torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
     try:
         yield
@@ -22,7 +22,7 @@ def quiet_vmap() -> Iterator[None]:
 
 @contextmanager
 def quiet_recurrent(module: nn.Module) -> Iterator[None]:
-    """Says nothing of recurrent layers on a GPU whose weights do not lie as cuDNN likes: they lie in one vector."""
+    """Silence the warning about recurrent weights that are not contiguous for cuDNN: they are views of one vector."""
     if not any(isinstance(one, nn.RNNBase) for one in module.modules()):
         yield
         return

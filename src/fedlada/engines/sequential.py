@@ -1,4 +1,4 @@
-"""One client after another: the readable engine, against which all others are held."""
+"""The sequential engine, one client at a time: the reference for all others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SequentialEngine(Engine):
         with self._own_random_numbers(), same_bits_every_time(self.device), self._kernels():
             for work in plan.assignments:
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
-                here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed one comes from the host
+                here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed state is on the host
                 yield self.train_client(broadcast, here, work, lr=plan.lr)
 
     def _own_random_numbers(self) -> AbstractContextManager[None]:
@@ -89,7 +89,7 @@ class SequentialEngine(Engine):
         return fast_cpu_kernels(self.device, self.flat.vector.numel())
 
     def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> Answer:
-        """One client's round, as the pseudo-code has it."""
+        """One client's round, as in the pseudocode."""
         self.flat.train()
         torch.manual_seed(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
@@ -124,7 +124,7 @@ class BatchGradient:
 
     @contextmanager
     def _same_random_numbers(self) -> Iterator[None]:
-        """The model draws what it drew for the first point; a transform goes on from where it was."""
+        """Repeat the model's random numbers for each point of a step; a transform's own stream continues."""
         if self._random_states is None:
             self._random_states = self._states()
             yield

@@ -1,4 +1,4 @@
-"""Answers of clients, and their sum over a cohort, one after another in the order of their numbers."""
+"""Clients' answers, and their sums over a cohort in the order of client indices."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ class Answer:
 
     work: Assignment
     upload: Upload
-    """Valid until the next answer is asked for; in the engine's own order of the parameters until it has travelled in a
-    code that is not exact."""
+    """Valid until the next answer is requested; in the engine's parameter order until it has passed a lossy codec."""
     kept: Kept
     train_loss: float
     """The mean over its local steps."""
     square_delta: float
     is_finite: bool
-    """Whether nothing that would reach the server or the client's memory is NaN or infinite."""
+    """Whether the upload and the new client state are finite."""
     trained: Tensor | None = None
-    """Its delta as it trained it, where it sends another."""
+    """Its true delta, if it sends a forged one."""
 
 
 def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float) -> Answer:
-    """A client's answer with what is measured on it."""
+    """A client's answer with its statistics."""
     square = float(torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2)
     is_finite = math.isfinite(square) and all_finite(upload) and all_finite(kept)
     return Answer(work, upload, kept, train_loss, square, is_finite)
@@ -49,7 +48,7 @@ class CohortResult:
     mean: Upload | None
     """The mean of the accepted uploads; None when there was none."""
     kept: Mapping[int, Kept]
-    """The new private memories of the accepted clients."""
+    """The new private states of the accepted clients."""
     accepted: tuple[int, ...]
     refused: tuple[int, ...]
     """Clients whose upload held a NaN or an infinity, or what is not positive and must be."""
@@ -63,19 +62,19 @@ class CohortResult:
     """Their weighted mean of ||delta_i||^2, from which drift follows without keeping the deltas;
     NaN where nobody knows it."""
     ledger: Ledger
-    """The bytes that travelled: down for each client that was asked, up for each whose upload could be sent."""
+    """Traffic in bytes: down for each selected client, up for each upload that could be sent."""
     received: Tensor
-    """x^t as the clients had it."""
+    """x^t as the clients received it."""
     trained: Tensor | None = None
-    """The mean delta as the clients had it, where the server got another."""
+    """The mean of the clients' deltas before compression, if that is lossy."""
     lost: tuple[int, ...] = ()
-    """Clients that were asked and did not answer, where the plan could not know."""
+    """Selected clients that did not answer, beyond those in the plan."""
     norms: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """The norms of the accepted uploads' vectors, where the combiner has them measured."""
+    """The norms of the accepted uploads' vectors, if the combiner needs them."""
 
 
 class Tally:
-    """Who was accepted with what weight, and the weighted sums of what is reported."""
+    """Accepted clients, their weights, and weighted sums of the reported statistics."""
 
     def __init__(self, positive: Sequence[Collection[str]] = (), *, measures_norms: bool = False) -> None:
         self.positive, self.measures_norms = positive, measures_norms
@@ -103,7 +102,7 @@ class Tally:
             yield answer.upload
 
     def combined(self, answers: Iterator[Answer], combine: Combine) -> Upload | None:
-        """The accepted uploads as one, or None of none; a mean has one of them alive at a time."""
+        """The combined upload, or None without any; a mean holds one upload at a time."""
         uploads = self.accepted(answers)
         first = next(uploads, None)
         if first is None:
@@ -118,7 +117,7 @@ class Tally:
     def result(
         self, mean: Upload | None, ledger: Ledger, received: Broadcast, trained: Tensor | None = None
     ) -> CohortResult:
-        """All of it."""
+        """The result of the cohort."""
         total = sum(self.weights)
         return CohortResult(
             mean=mean,
@@ -137,7 +136,7 @@ class Tally:
 
 
 def not_positive(upload: Upload, positive: Sequence[Collection[str]]) -> str:
-    """The name of a vector that must be positive, by its transform's declaration, and is not; or nothing."""
+    """The name of a vector that its transform declares positive and that is not; empty if there is none."""
     for extra, names in zip(upload.extra, positive, strict=False):
         for name in names:
             if name in extra and not bool((extra[name] > 0).all()):

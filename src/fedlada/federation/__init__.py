@@ -1,1 +1,1 @@
-"""Each round before it is run: who takes part, on which batches, at which rate. Drawn from the seed alone."""
+"""The plan of each round: which clients take part, on which batches, at which rate. Fixed by the seed alone."""

@@ -1,4 +1,4 @@
-"""How much privacy noisy sums spend, by Google's dp-accounting (the extra `fedlada[privacy]`)."""
+"""Privacy accounting for noisy sums, with Google's dp-accounting (the extra `fedlada[privacy]`)."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from fedlada.federation.cohorts import Bernoulli, Cohorts, Everyone, FixedSize
 from fedlada.methods.combine import Private
 
 INTERVAL = 1e-3
-"""Width of the bins of a privacy loss; rounding is upwards. Noise below a tenth of the clip has wider ones."""
+"""Discretisation of the privacy loss, rounded up. It is coarser for noise below a tenth of the clip."""
 BLOCK = 64
-"""Rounds are composed one by one within a block, so that each costs little and a resumed run finds the same bits."""
+"""Rounds composed one by one in a block: each stays cheap, and a resumed run computes the same bits."""
 CLOSE = 1e-3
-"""The share of an epsilon that a solution may leave unspent."""
+"""Fraction of epsilon that a solution may leave unspent."""
 LEAST = 0.05
-"""Less noise than this many clips protects nobody, and its epsilon is not counted."""
+"""A smaller noise multiplier protects nobody, and its epsilon is not computed."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a round's clients are drawn, as far as privacy depends on it."""
+    """The sampling of a round's clients, as needed for privacy accounting."""
 
     cohort: float
-    """Clients of a round, on average."""
+    """The expected number of clients in a round."""
     clients: int
     by_coins: bool
-    """Whether each client is drawn by its own coin (Poisson sampling), or so many without replacement."""
+    """Whether clients are drawn independently (Poisson sampling), or a fixed number without replacement."""
 
     @property
     def is_everyone(self) -> bool:
-        """Whether no client is ever left out."""
+        """Whether every round has all clients."""
         return self.cohort >= self.clients
 
     @property
     def words(self) -> str:
-        """Whose presence the epsilon hides, and how it is counted."""
+        """The adjacency relation, the sampling and the accountant, as text."""
         if self.is_everyone or self.by_coins:
             way = "every round has all clients" if self.is_everyone else "a coin for each client"
             return f"adding or removing one client; {way}; PLD accountant"
@@ -45,7 +45,7 @@ class Sampling:
 
 
 def sampling_of(private: Private, cohorts: Cohorts, num_clients: int) -> Sampling:
-    """The sampling that the privacy of a run is counted for."""
+    """The sampling for which the privacy of a run is accounted."""
     if private.noise_cohort is not None:
         population = private.noise_population or num_clients
         if private.noise_cohort > population:
@@ -55,7 +55,7 @@ def sampling_of(private: Private, cohorts: Cohorts, num_clients: int) -> Samplin
 
 
 def expected_cohort(cohorts: Cohorts, num_clients: int) -> float:
-    """Clients that a round has on average; only of cohorts that are drawn at random."""
+    """The expected number of clients in a round; refuses cohorts that are not drawn at random."""
     if isinstance(cohorts, Everyone):
         return float(num_clients)
     if isinstance(cohorts, FixedSize):
@@ -70,7 +70,7 @@ def expected_cohort(cohorts: Cohorts, num_clients: int) -> float:
 
 
 class Accountant:
-    """Counts the epsilon of rounds that each release one noisy sum."""
+    """Computes the epsilon of rounds that each release one noisy sum."""
 
     def __init__(self, sampling: Sampling, noise_multiplier: float, delta: float) -> None:
         self.sampling, self.noise_multiplier, self.delta = sampling, noise_multiplier, delta
@@ -78,10 +78,10 @@ class Accountant:
         self._known: dict[int, float] = {0: 0.0}
         self._loss: Any = None
         self._rounds = 0
-        """How many `_loss` is of."""
+        """Number of rounds composed in `_loss`."""
 
     def epsilon(self, rounds: int) -> float:
-        """Spent by so many rounds; infinite with hardly any noise."""
+        """Epsilon spent by this many rounds; infinite with almost no noise."""
         if self.one_round is None:
             return math.inf
         if rounds not in self._known:
@@ -107,7 +107,7 @@ def accountant(sampling: Sampling, noise_multiplier: float, delta: float) -> Acc
 
 @lru_cache(maxsize=64)
 def least_noise(sampling: Sampling, rounds: int, epsilon: float, delta: float) -> float:
-    """The noise multiplier, a little rounded up, with which so many rounds spend at most that epsilon."""
+    """The smallest noise multiplier, slightly rounded up, for which these rounds spend at most epsilon."""
 
     def spent(noise_multiplier: float) -> float:
         loss = _loss_of_one_round(sampling, noise_multiplier)
@@ -123,7 +123,7 @@ def least_noise(sampling: Sampling, rounds: int, epsilon: float, delta: float) -
     while most <= epsilon and low > LEAST:
         high, least, low = low, most, low / 2
         most = spent(low)
-    # In logarithms the curve is almost a line: a few secants do, with a bisection where they stay on one side.
+    # The curve is almost linear in logarithms: a few secant steps suffice, with bisection if they stay on one side.
     for number in range(40):
         if most <= epsilon or least >= epsilon * (1 - CLOSE):
             break
@@ -133,13 +133,15 @@ def least_noise(sampling: Sampling, rounds: int, epsilon: float, delta: float) -
         low, most, high, least = (low, most, middle, now) if now <= epsilon else (middle, now, high, least)
     digits = 4 - math.floor(math.log10(high))
     found: float = math.ceil(high * 10**digits) / 10**digits
-    while accountant(sampling, found, delta).epsilon(rounds) > epsilon:  # sums in another order, another last bit
+    while (
+        accountant(sampling, found, delta).epsilon(rounds) > epsilon
+    ):  # another order of summation changes the last bit
         found *= 1 + CLOSE / 100
     return found
 
 
 def with_noise(private: Private, cohorts: Cohorts, num_clients: int, rounds: int) -> Private:
-    """The same with the noise that spends its epsilon over so many rounds, unless its noise is given."""
+    """The same combiner with the noise that spends its epsilon over these rounds, unless its noise is given."""
     if private.noise_multiplier is not None:
         return private
     assert private.epsilon is not None
@@ -162,8 +164,7 @@ def _loss_of_one_round(sampling: Sampling, noise_multiplier: float) -> Any:
             value_discretization_interval=interval,
             neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
         )
-    # All clients, cut to a random cohort: a fixed number without replacement. A client takes another's place there, so
-    # that the sum moves by up to twice the clip.
+    # A fixed number without replacement: replacing one client moves the sum by up to twice the clip.
     return losses.from_truncated_subsampled_gaussian_mechanism(
         dataset_size=sampling.clients,
         sampling_probability=1.0,

@@ -1,4 +1,4 @@
-"""How much a client does in a round, and in which batches."""
+"""The amount of local work of a client in a round, and its batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedlada.methods.validation import count
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWork:
-    """Local work in epochs, or in steps where `steps` is given; a client smaller than a batch makes smaller ones."""
+    """Local work in epochs, or in steps if `steps` is given; a client with fewer samples has smaller batches."""
 
     batch_size: int = 50
     epochs: int = 1
@@ -26,13 +26,13 @@ class LocalWork:
             count("local_steps", self.steps)
 
     def num_steps(self, num_samples: int) -> int:
-        """K_i of a client with so many samples."""
+        """K_i of a client with this many samples."""
         if num_samples == 0:
             return 0
         return self.steps or self.epochs * math.ceil(num_samples / self.batch_size)
 
     def batches(self, samples: Ints, stream: np.random.Philox, num_steps: int) -> list[Ints]:
-        """The first `num_steps` batches of a round: each epoch is a new order, its last batch may be short."""
+        """The first `num_steps` batches of a round: each epoch is reshuffled, its last batch may be short."""
         per_epoch = math.ceil(len(samples) / self.batch_size)
         batches: list[Ints] = []
         while len(batches) < num_steps:

@@ -1,4 +1,4 @@
-"""Each client's own test samples: a share of what it holds, that nobody trains on."""
+"""Per-client test sets: a share of each client's samples, which no client trains on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fedlada.federation.randomness import Ints, bits, permutation
 
 
 def hold_out(clients: Sequence[Ints], share: float, seed: int) -> tuple[list[Ints], list[Ints]]:
-    """The sample numbers that each client trains on, and those that it is tested on.
+    """Each client's sample indices for training and for testing.
 
-    A client of one sample trains on it and is not tested. A sample that several clients hold and that one of them is
-    tested on is trained on by none.
+    A client with one sample trains on it and is not tested. A sample that several clients share is trained on by none
+    of them if one is tested on it.
     """
     tests = [_drawn(np.unique(own), share, seed, client) for client, own in enumerate(clients)]
     gone = np.unique(np.concatenate(tests))

@@ -1,4 +1,4 @@
-"""Who takes part in a round, and who of them fails."""
+"""Client sampling: which clients take part in a round, and which of them fail."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedlada.methods.validation import probability as check_probability
 
 
 class Cohorts(ABC):
-    """Draws the clients of a round, in the order of their numbers."""
+    """Samples the clients of a round, in the order of their indices."""
 
     @abstractmethod
     def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
-        """The clients that are asked in this round."""
+        """The clients selected for this round."""
 
     def check(self, num_clients: int) -> None:
-        """Refuse what could never be drawn, before the first round."""
+        """Refuse impossible cohorts before the first round."""
         self.draw(num_clients, 0, 1)
 
 
@@ -39,7 +39,7 @@ class Everyone(Cohorts):
 
 @dataclass(frozen=True)
 class FixedSize(Cohorts):
-    """So many clients without replacement, every set equally likely."""
+    """A fixed number of clients, drawn uniformly without replacement."""
 
     is_pure: ClassVar[bool] = True
 
@@ -56,7 +56,7 @@ class FixedSize(Cohorts):
 
 @dataclass(frozen=True)
 class Bernoulli(Cohorts):
-    """A coin for each client, as in the authors' simulator: the size varies and may be zero."""
+    """Independent sampling of each client, as in the authors' simulator: the size varies and may be zero."""
 
     is_pure: ClassVar[bool] = True
 
@@ -71,7 +71,7 @@ class Bernoulli(Cohorts):
 
 @dataclass(frozen=True)
 class Scheduled(Cohorts):
-    """The clients of each round, as given; after the last the list starts again."""
+    """A given list of cohorts, one per round; after the last it starts again."""
 
     is_pure: ClassVar[bool] = True
 
@@ -94,7 +94,7 @@ class Scheduled(Cohorts):
 
 @dataclass(frozen=True, kw_only=True)
 class Unreliable:
-    """Simulated failures: some clients never answer, some do only part of their work."""
+    """Simulated failures: dropouts and stragglers."""
 
     is_pure: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""Normal numbers for private sums: from a counter, the same in every engine, or secret, from the operating system."""
+"""Gaussian noise for private sums: counter-based and the same in every engine, or from the operating system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
 
 
 def from_seed(seed: int, round: int) -> Callable[[str, Tensor], Tensor]:
-    """Standard normal numbers of a round by the name of a vector: whoever knows the seed knows them."""
+    """A round's standard normal noise by vector name; anyone who knows the seed can reproduce it."""
 
     def normal(name: str, like: Tensor) -> Tensor:
         pairs = (like.numel() + 1) // 2
@@ -29,14 +29,14 @@ def from_seed(seed: int, round: int) -> Callable[[str, Tensor], Tensor]:
 
 
 def from_system(_name: str, like: Tensor) -> Tensor:
-    """Standard normal numbers that nobody can draw again: from the operating system's secure generator."""
+    """Standard normal noise that cannot be reproduced, from the operating system's secure generator."""
     pairs = (like.numel() + 1) // 2
     words = torch.frombuffer(bytearray(os.urandom(16 * pairs)), dtype=torch.int64)
     return _box_muller(words[:pairs], words[pairs:], like) if pairs else torch.zeros_like(like)
 
 
 def _box_muller(radius: Tensor, angle: Tensor, like: Tensor) -> Tensor:
-    """Two words of 64 bits give two numbers; those of 53 bits reach 8.6 standard deviations."""
+    """Two normal numbers from two 64-bit words; 53 bits reach 8.6 standard deviations."""
     length = torch.sqrt(-2 * torch.log((_top(radius) + 1) * 2.0**-53))
     turn = _top(angle) * (2 * math.pi * 2.0**-53)
     numbers = torch.cat([length * torch.cos(turn), length * torch.sin(turn)])[: like.numel()]

@@ -1,4 +1,4 @@
-"""Which samples belong to which client."""
+"""Partitions: which samples belong to which client."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Labels = np.ndarray[Any, Any]
 
 
 class Partition(ABC):
-    """A rule that gives each client the numbers of its samples; the same seed gives the same partition."""
+    """A rule that assigns samples to clients; the same seed gives the same partition."""
 
     needs_labels = True
 
     @abstractmethod
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
-        """One sorted array of sample numbers for each client."""
+        """One sorted array of sample indices per client."""
 
     def client_names(self) -> tuple[str, ...]:
-        """The names of the clients in the order of their numbers, where they have any."""
+        """The names of the clients in the order of their indices, if they have any."""
         return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class IID(Partition):
-    """Every sample once, dealt at random."""
+    """Every sample once, assigned at random."""
 
     num_clients: int
     size_spread: float = 0.0
-    """Sigma of the log-normal client sizes; 0 makes all equal (to within one sample)."""
+    """Sigma of the log-normal client sizes; 0 makes all equal, to within one sample."""
 
     needs_labels = False
 
@@ -53,16 +53,16 @@ class IID(Partition):
 class Dirichlet(Partition):
     """Each client draws its mix of classes from a symmetric Dirichlet; the lower the concentration, the more skewed.
 
-    Without refilling each sample is used exactly once: when a class has run out, the rest of a client's share comes
-    from the classes that are left. With `refill`, as in the authors' simulator, a class that has run out starts
-    again, so the mixes are exact, some samples repeat across clients and others are never used.
+    Without `refill` each sample is used exactly once: when a class is exhausted, the rest of a client's share comes
+    from the remaining classes. With `refill`, as in the authors' simulator, an exhausted class starts again: the mixes
+    are exact, some samples repeat across clients and others are never used.
     """
 
     num_clients: int
     concentration: float = 0.6
     refill: bool = False
     size_spread: float = 0.0
-    """Sigma of the log-normal client sizes; 0 makes all equal (to within one sample)."""
+    """Sigma of the log-normal client sizes; 0 makes all equal, to within one sample."""
 
     def __post_init__(self) -> None:
         count("num_clients", self.num_clients)
@@ -89,17 +89,17 @@ class Dirichlet(Partition):
 class Pachinko(Partition):
     """Classes in groups: each client draws its mix of groups, and within each group its mix of classes.
 
-    The Pachinko allocation of Reddi et al. (2021) for CIFAR-100. Each sample is used exactly once: a class that has run
-    out leaves its share to the others of its group, a group to the other groups.
+    The Pachinko allocation of Reddi et al. (2021) for CIFAR-100. Each sample is used exactly once: an exhausted class
+    leaves its share to the others of its group, an exhausted group to the other groups.
     """
 
     num_clients: int
     groups: Sequence[int]
-    """The group of each class, in the order of the class numbers."""
+    """The group of each class, in the order of the class indices."""
     concentration: float = 0.1
-    """Of the groups; the lower, the more clients differ."""
+    """Dirichlet concentration over groups; the lower, the more clients differ."""
     fine_concentration: float = 10.0
-    """Of the classes within a group."""
+    """Dirichlet concentration over the classes of a group."""
 
     def __post_init__(self) -> None:
         count("num_clients", self.num_clients)
@@ -128,7 +128,7 @@ class Pachinko(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class Pathological(Partition):
-    """Every client has exactly so many classes; each class is divided evenly among the clients that have it."""
+    """A fixed number of classes per client; each class is divided evenly among the clients that have it."""
 
     num_clients: int
     classes_per_client: int = 2
@@ -180,7 +180,7 @@ class ByKey(Partition):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given(Partition):
-    """The sample numbers of each client, as given: one collection each, or a mapping from its name to them."""
+    """Given sample indices: one collection per client, or a mapping from client names to them."""
 
     indices: Iterable[Iterable[int]] | Mapping[Any, Iterable[int]]
 
@@ -191,7 +191,7 @@ class Given(Partition):
         clients = [_sample_numbers(own, client) for client, own in enumerate(given)]
         for client, own in enumerate(clients):
             if len(own) and (own.min() < 0 or own.max() >= len(labels)):
-                raise ValueError(f"client {client} has sample numbers outside 0..{len(labels) - 1}")
+                raise ValueError(f"client {client} has sample indices outside 0..{len(labels) - 1}")
         if not clients:
             raise ValueError("there are no clients: the given partition is empty")
         return _sorted(clients)
@@ -203,7 +203,7 @@ class Given(Partition):
 def _sample_numbers(own: Iterable[int], client: int) -> Ints:
     numbers = np.asarray(own if isinstance(own, (np.ndarray, list, tuple, range)) else list(own)).reshape(-1)
     if numbers.size and numbers.dtype.kind not in "iu":
-        raise ValueError(f"client {client} must be given by sample numbers, got values of type {numbers.dtype}")
+        raise ValueError(f"client {client} must be given by sample indices, got values of type {numbers.dtype}")
     return numbers.astype(np.int64)
 
 
@@ -214,14 +214,14 @@ def _sorted(clients: Sequence[Ints]) -> list[Ints]:
 def _whole_numbers(labels: Labels) -> Labels:
     if labels.dtype.kind == "f":
         raise ValueError(
-            "a partition by class needs class labels, got floating-point targets: take IID or ByKey "
+            "a partition by class needs class labels, got floating-point targets: use IID or ByKey "
             "(--partition iid or natural)"
         )
     return labels
 
 
 def _by_class(labels: Labels) -> list[Ints]:
-    """The sample numbers of each class, classes in sorted order."""
+    """The sample indices of each class, classes in sorted order."""
     if labels.ndim != 1:
         raise ValueError(f"a partition by class needs one label per sample, got labels of shape {labels.shape}")
     _, inverse = np.unique(labels, return_inverse=True)
@@ -231,11 +231,11 @@ def _by_class(labels: Labels) -> list[Ints]:
 
 
 def _client_sizes(num_samples: int, num_clients: int, spread: float, random: np.random.Generator) -> Ints:
-    """Sizes that sum to all samples, at least one each."""
+    """Client sizes that sum to the number of samples, at least one each."""
     if num_samples < num_clients:
         raise ValueError(f"{num_samples} samples cannot be divided among {num_clients} clients")
     shares = np.exp(spread * random.standard_normal(num_clients))
-    # One sample is set aside for each; the rest go by share, what rounding leaves to the largest remainders.
+    # One sample is reserved for each; the rest go by share, rounding by largest remainder.
     exact = shares / shares.sum() * (num_samples - num_clients)
     sizes: Ints = np.floor(exact).astype(np.int64)
     rest = num_samples - num_clients - int(sizes.sum())
@@ -248,7 +248,7 @@ def _class_mixes(
     num_clients: int, num_classes: int, concentration: float, random: np.random.Generator
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     mixes = random.dirichlet(np.full(num_classes, concentration), size=num_clients)
-    # At extreme concentrations a draw can underflow to nothing: its limit is a single class.
+    # At extreme concentrations a draw can underflow to all zeros: its limit is a single class.
     broken = ~(np.isfinite(mixes).all(axis=1) & (np.abs(mixes.sum(axis=1) - 1) < 1e-6))
     mixes[broken] = np.eye(num_classes)[random.integers(num_classes, size=int(broken.sum()))]
     return np.asarray(mixes / mixes.sum(axis=1, keepdims=True))
@@ -257,7 +257,7 @@ def _class_mixes(
 def _draw_within(
     left: Ints, size: int, mix: np.ndarray[Any, np.dtype[np.float64]], random: np.random.Generator
 ) -> Ints:
-    """Class counts that follow the mix as far as the classes last; each pass exhausts a class or is the last."""
+    """Class counts that follow the mix while classes last; each pass exhausts a class or is the last."""
     counts = np.zeros_like(left)
     while missing := size - int(counts.sum()):
         weights = np.where(counts < left, mix, 0.0)
@@ -275,10 +275,10 @@ def _draw_in_groups(
     group: Ints,
     random: np.random.Generator,
 ) -> Ints:
-    """Class counts that follow both mixes as far as the classes last."""
+    """Class counts that follow both mixes while classes last."""
     counts = np.zeros_like(left)
     while missing := size - int(counts.sum()):
-        # Within a group the classes that are left share its weight; a tiny one keeps a group from vanishing.
+        # Within a group the remaining classes share its weight; a tiny weight keeps a group from vanishing.
         inside = np.where(counts < left, fine + 1e-12, 0.0)
         of_group = np.bincount(group, weights=inside, minlength=len(coarse))[group]
         weights = np.where(inside > 0, (coarse[group] + 1e-12) * inside / np.where(of_group > 0, of_group, 1.0), 0.0)
@@ -287,7 +287,7 @@ def _draw_in_groups(
 
 
 def _take(pools: list[Ints], counts: Ints, random: np.random.Generator) -> list[Ints]:
-    """Deal each class's pool to the clients by the counts; a pool that runs out is shuffled and starts again."""
+    """Distribute each class's pool to the clients by the counts; an exhausted pool is reshuffled and starts again."""
     parts: list[list[Ints]] = [[] for _ in counts]
     for label, pool in enumerate(pools):
         needed = int(counts[:, label].sum())
@@ -301,14 +301,14 @@ def _take(pools: list[Ints], counts: Ints, random: np.random.Generator) -> list[
 
 
 def _deal_classes(num_clients: int, each: int, num_classes: int, random: np.random.Generator) -> list[list[int]]:
-    """Distinct classes for each client, every class given out equally often (to within one)."""
+    """Distinct classes for each client, every class used equally often (to within one)."""
     hands: list[list[int]] = []
     deck: list[int] = []
     for _ in range(num_clients):
         hand, deck = deck[:each], deck[each:]
         if len(hand) < each:
             fresh = [int(label) for label in random.permutation(num_classes)]
-            # What this client holds already goes to the end of the new deck.
+            # Classes that this client already has go to the end of the new permutation.
             fresh.sort(key=lambda label: label in hand)
             needed = each - len(hand)
             hand, deck = hand + fresh[:needed], fresh[needed:]

@@ -1,4 +1,4 @@
-"""The plan of each round: who works, on which batches, at which rate; all of it drawn from the seed alone."""
+"""The plan of each round: clients, batches and learning rate, all drawn from the seed alone."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Assignment:
     client: int
     batches: Sequence[Ints]
     words: Sequence[Words]
-    """One random word for each sample of each batch: what augmentation is made from."""
+    """One random word per sample of each batch, which augmentation draws from."""
     weight: float
     seed: int
-    """For models that draw random numbers themselves (dropout)."""
+    """Seed for models that draw random numbers themselves (dropout)."""
 
     @property
     def num_steps(self) -> int:
@@ -34,7 +34,7 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """One round: the clients that will answer, in the order of their numbers, and those that will not."""
+    """One round: the clients that will answer, in the order of their indices, and those that will not."""
 
     round: int
     lr: float
@@ -53,7 +53,7 @@ class RoundPlan:
 def assign(
     samples: Ints, work: LocalWork, *, seed: int, round: int, client: int, num_steps: int, weight: float = 1.0
 ) -> Assignment:
-    """One client's batches of a round over its own samples, wherever these lie: the key alone decides."""
+    """One client's batches of a round over its own samples; they depend on the key alone."""
     batches = work.batches(samples, bits(seed, "batches", round, client), num_steps)
     stream = bits(seed, "augmentation", round, client)
     return Assignment(
@@ -66,11 +66,11 @@ def assign(
 
 
 class Rounds(Protocol):
-    """The plan that a simulation asks for its rounds."""
+    """The interface of a plan: a simulation asks it for each round."""
 
     @property
     def seed(self) -> int:
-        """Fixes everything that is random."""
+        """Fixes all random choices."""
 
     @property
     def num_clients(self) -> int:
@@ -78,7 +78,7 @@ class Rounds(Protocol):
 
     @property
     def cohorts(self) -> Cohorts:
-        """The way cohorts are drawn."""
+        """The client sampling."""
 
     @property
     def is_fixed(self) -> bool:
@@ -93,7 +93,7 @@ class Rounds(Protocol):
 
 
 def rate_of(schedule: Schedule, round: int) -> float:
-    """The clients' learning rate of a round, checked: a schedule may be anyone's function."""
+    """The clients' learning rate of a round, checked: a schedule may be any function."""
     lr = float(schedule(round))
     if not 0 <= lr < math.inf:
         raise ValueError(f"the learning rate of round {round} must be a finite number of at least 0, got {lr}")
@@ -102,19 +102,19 @@ def rate_of(schedule: Schedule, round: int) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """The whole simulation before it is run."""
+    """The plan of a whole simulation."""
 
     clients: Sequence[Ints]
-    """The sample numbers of each client."""
+    """The sample indices of each client."""
     cohorts: Cohorts
     work: LocalWork
     schedule: Schedule
     seed: int = 0
     weights: str = "uniform"
-    """How clients count in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
+    """Weights of clients in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
     unreliable: Unreliable = field(default_factory=Unreliable)
     client_names: Sequence[str] = ()
-    """One for each client, where they have names."""
+    """One name per client, if they have names."""
 
     def __post_init__(self) -> None:
         one_of("weights", self.weights, ("uniform", "examples"))
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether rounds can be drawn ahead: a schedule or cohorts that are no pure functions may look at the past."""
+        """Whether rounds can be planned ahead: schedules or cohorts may depend on the past."""
         return all(map(_is_pure, (self.schedule, self.cohorts, self.unreliable)))
 
     @property
@@ -149,7 +149,7 @@ class Plan:
         return any(len(own) % self.work.batch_size for own in self.clients)
 
     def weight(self, client: int) -> float:
-        """How much this client counts in a mean."""
+        """This client's weight in a mean."""
         return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))
 
     def round(self, round: int) -> RoundPlan:
@@ -170,6 +170,6 @@ class Plan:
 
 
 def _is_pure(part: object) -> bool:
-    """Whether it declares to depend on the round alone, and all functions inside it do: a schedule may wrap another."""
+    """Whether it and every schedule that it wraps declare to depend on the round alone."""
     inner = [getattr(part, one.name) for one in fields(part)] if is_dataclass(part) else []
     return getattr(part, "is_pure", False) and all(_is_pure(one) for one in inner if callable(one))

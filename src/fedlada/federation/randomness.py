@@ -1,4 +1,4 @@
-"""Random numbers from a counter: the same key gives the same numbers, whatever was drawn before or elsewhere.
+"""Counter-based random numbers: the same key gives the same numbers, whatever was drawn before or elsewhere.
 
 Every draw of a simulation is keyed by (seed, purpose, round, client), never taken from a global generator, so the
 order in which clients run, the engine and the device change nothing.
@@ -39,7 +39,7 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 def permutation(stream: np.random.Philox, size: int) -> Ints:
-    """A random order of 0..size-1, from raw words, so that no version of NumPy may change it."""
+    """A random order of 0..size-1, from raw words, so that it does not depend on NumPy's version."""
     return np.argsort(stream.random_raw(size), kind="stable").astype(np.int64)
 
 
@@ -60,7 +60,7 @@ def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
 
 @contextmanager
 def the_same_randomness() -> Iterator[None]:
-    """The usual sources as if just begun, for what must come out the same whenever it is done."""
+    """Fix the global generators of Python, NumPy and torch within a block, so that its result always repeats."""
     with randomness_restored():
         random.seed(0)
         np.random.seed(0)  # noqa: NPY002

@@ -66,7 +66,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A schedule whose first rounds have a share of their rate: 1/n, 2/n, ... up to the whole in round n."""
+    """Linear warm-up of a schedule: 1/n, 2/n, ... of its rate, up to the full rate in round n."""
 
     is_pure: ClassVar[bool] = True
 
@@ -85,9 +85,9 @@ class Debiased:
     """A schedule over 1 - (1 - alpha)^round, for methods that amend towards the global direction with this alpha.
 
     The direction is a moving average that starts at zero: in round t it has 1 - (1 - alpha)^t of its size, and so have
-    the clients' steps. Since it is counted per unit of rate, a larger rate makes up for that exactly: the steps are
-    those of a method whose alpha falls from 1 in the first round as 1, 1/(2 - alpha), ... to alpha. (Weight decay that
-    stands behind the amendment, as FedCM's L2 and decoupled decay do, grows with the rate too.)
+    the clients' steps. A larger learning rate compensates exactly, because the direction is measured per unit of rate:
+    the steps are those of a method whose alpha falls from 1 in the first round as 1, 1/(2 - alpha), ... to alpha.
+    Weight decay after the amendment, as in FedCM's L2 and decoupled decay, grows with the rate too.
     """
 
     is_pure: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """The same methods on a real federation, over Flower (`pip install 'fedlada[flower]'`).
 
 On the nodes `client_app` trains with the code of a simulation; on the server `server_app`, or a `MethodStrategy` in an
-app of your own, draws the cohorts, averages and saves. The weights are those of `fedlada.simulate`, to the bit.
+app of your own, samples the cohorts, aggregates and saves. The weights equal those of `fedlada.simulate`, bit for bit.
 """
 
 from fedlada.flower.client import client_app

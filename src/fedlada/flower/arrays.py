@@ -1,4 +1,4 @@
-"""The numbers of an array that somebody sent: read without trusting its labels, its length or its bytes."""
+"""Reading received arrays without trusting their labels, length or bytes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from flwr.app import Array
 from numpy.typing import NDArray
 
 NPY_HEADER = 128
-"""Bytes that numpy's format puts before the numbers of a vector."""
+"""Header bytes of NumPy's format before the numbers of a vector."""
 STYPE = "numpy.ndarray"
 """Flower's name for that format, the only one that its arrays are written in."""
 
 
 class UnreadableArray(ValueError):
-    """An array that is not what it says, or not what it may be."""
+    """An array that does not match its label or exceeds its limit."""
 
 
 def numbers_of(array: Array, dtype: str, *, most: int) -> NDArray[Any]:
-    """The numbers, where they are of that type and all its bytes together are at most so many."""
+    """The numbers, if they have that dtype and at most this many bytes."""
     if array.stype != STYPE:
         raise UnreadableArray(f"is written as {array.stype!r} and not as {STYPE!r}")
-    # Looked at before numpy is: a header may promise more numbers than there are, and memory would be taken for them.
+    # Checked before NumPy reads it: a header may claim more numbers than there are, and NumPy would allocate them.
     if len(array.data) > most:
         raise UnreadableArray(f"has {len(array.data)} bytes, and at most {most} were expected")
     try:

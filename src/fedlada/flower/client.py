@@ -1,4 +1,4 @@
-"""A node's app: the same training code as a simulation's, behind Flower's `ClientApp`."""
+"""The node's app: a simulation's training code as a Flower `ClientApp`."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def client_app(
 
     Args:
         model: an `nn.Module` or a function that makes one, the same as the server's.
-        load_data: a function of Flower's `Context` that gives this node's own samples: an `(x, y)` pair of arrays or a
-            torch `Dataset`. `context.node_config` holds what the node was started with.
+        load_data: a function of Flower's `Context` that returns this node's own samples: an `(x, y)` pair of arrays or
+            a torch `Dataset`. `context.node_config` holds the node's start options.
         method: the server's method, a name as in `fedlada.simulate`, or a function of the context
             (`context.run_config`) that gives it. A node with another one is refused.
         load_test: like `load_data`, for evaluation on the nodes; by default the training samples.
         loss: as in `fedlada.simulate`.
         personal: as in `fedlada.simulate`, the same as the server's; these parameters stay in the node's `memory`.
-        client: this node's number, 0 to `num_clients - 1`; by default `partition-id` of its node config.
-        memory: the folder for what clients remember between rounds (SCAFFOLD, `top...` codes); by default `memory` of
+        client: this node's client index, 0 to `num_clients - 1`; by default `partition-id` of its node config.
+        memory: the folder for client state (SCAFFOLD, `top...` codecs); by default `memory` of
             the node config, else the user's folder for state.
-        device: where to train; "auto" takes a GPU where there is one.
+        device: where to train; "auto" uses a GPU if there is one.
         dtype: torch.float32 or torch.float64; by default the model's own.
         mods: Flower's modifiers, such as `LocalDpMod`.
     """
@@ -97,7 +97,7 @@ def client_app(
 
 @dataclass(frozen=True, kw_only=True)
 class _Node:
-    """The work of a node. Data and models are made anew for each message: most nodes give each a process of its own."""
+    """The work of a node. Data and models are made for each message: most nodes run each in its own process."""
 
     model: Model
     load_data: LoadData
@@ -111,7 +111,7 @@ class _Node:
     dtype: torch.dtype | None
 
     def hello(self, message: Message, context: Context) -> RecordDict:
-        """Who this node is and what it has."""
+        """The node's client index, model and number of samples."""
         said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, untrained="")
         try:
             greeting = wire.read_header(message, wire.Greeting)
@@ -129,7 +129,7 @@ class _Node:
         return wire.content(said)
 
     def train(self, message: Message, context: Context) -> RecordDict:
-        """One round's local work; what cannot be done is refused with its reason, and nothing has changed."""
+        """One round's local work; a task that cannot be done is refused with a reason and changes nothing."""
         task = wire.read_header(message, wire.Task)
         try:
             with self._threads(task):
@@ -213,7 +213,7 @@ class _Node:
         return SequentialEngine(network, method, samples, self.loss, device=place, dtype=self.dtype)
 
     def _network(self, seed: str) -> nn.Module:
-        # Trained parameters come with every message; what is random and not trained must come from the server's seed.
+        # Trained parameters come with every message; random untrained ones must come from the server's seed.
         return resolve_model(self.model, int(seed), self.dtype)
 
     def _method(self, context: Context, network: nn.Module) -> FederatedMethod:
@@ -225,7 +225,7 @@ class _Node:
     def _samples(self, load: LoadData, context: Context, network: nn.Module, place: torch.device) -> Samples:
         numbers = self.dtype or next(iter(trainable(network).values())).dtype
         samples = as_samples(load(context), place, numbers)
-        # A node knows its own images alone: scaled by their mean they would not be those of the others.
+        # A node has only its own images: scaled by their mean they would differ from the other nodes' inputs.
         return inputs_for(network, samples, place, numbers, scaled=False).of(samples)
 
     def _memory(self, context: Context) -> Path:
@@ -234,7 +234,7 @@ class _Node:
 
 
 class Diverged(ValueError):
-    """A client whose update is not a number: nothing of it is sent or remembered."""
+    """A client whose update is not finite: nothing of it is sent or stored."""
 
 
 def _partition_id(context: Context) -> int:

@@ -1,4 +1,4 @@
-"""A message's vectors in their codes: plain ones are Flower's own arrays, others one array of bytes."""
+"""Encoded vectors in Flower's records: uncompressed ones as Flower's arrays, others as one array of bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ State = TypeVar("State", Broadcast, Upload)
 
 @dataclass(frozen=True)
 class Packed(Generic[State]):
-    """A message, the size of each of its vectors, and the state that the receiver has then."""
+    """A message, the size of each of its vectors, and the state that the receiver decodes."""
 
     record: ArrayRecord
     sizes: dict[str, int]
@@ -31,14 +31,14 @@ class Packed(Generic[State]):
 
 
 class Coding:
-    """One run's codes on Flower's records; every message names its round, its method and its codes."""
+    """One run's codecs on Flower's records; every message names its round, its method and its codecs."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.is_plain = exchange.messages.text == "float32"
 
     def pack(self, state: State, round: int, client: int = 0) -> Packed[State]:
-        """A state to send; what is not a number is refused."""
+        """Encode a state to send; refuses NaN and infinity."""
         if self.is_plain:
             sent = self.exchange.sent(state)
             return Packed(wire.pack(sent), _plain_sizes(sent), state)
@@ -47,7 +47,7 @@ class Coding:
         return Packed(ArrayRecord({CODED: Array(data)}), _sizes(encoded), self.exchange.decode(encoded, state))
 
     def unpack(self, record: ArrayRecord, like: State, round: int) -> tuple[State, dict[str, int]]:
-        """A state that was sent, and what its vectors weighed; vectors that did not travel are those of `like`."""
+        """Decode a received state, with the bytes of its vectors; vectors that were not sent are those of `like`."""
         if self.is_plain:
             form = self.exchange.sent(like)
             return self.exchange.arrived(wire.unpack(record, form), like), _plain_sizes(form)
@@ -64,7 +64,7 @@ class Coding:
             raise wire.WrongMessage(f"its array {CODED!r} {error}") from None
         except MessageError as error:
             raise wire.WrongMessage(str(error)) from None
-        except Exception as error:  # whatever somebody's bytes lead to, it is their message that is wrong
+        except Exception as error:  # whatever untrusted bytes raise, the message is at fault
             raise wire.WrongMessage(f"its array {CODED!r} cannot be read: {type(error).__name__}: {error}") from None
 
 

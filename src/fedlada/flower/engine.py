@@ -1,4 +1,4 @@
-"""An engine whose clients are real nodes: it asks them over Flower's grid and averages what they say."""
+"""An engine whose clients are real nodes: it sends tasks over Flower's grid and aggregates the replies."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from fedlada.models.flat import FlatModel, model_with
 from fedlada.training.history import History
 
 ASK_AGAIN = 2.0
-"""Seconds before those who are missing are asked again, twice as many each time."""
+"""Seconds before missing clients are asked again; doubled each time."""
 LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that every task of a run has in common."""
+    """Settings common to all tasks of a run."""
 
     run: str
     attempt: str
@@ -51,11 +51,11 @@ class Settings:
     threads: int
     size_bound: float | None
     answer: str
-    """"delta", or "params" where a wrapper of Flower's looks at the answers."""
+    """"delta", or "params" if one of Flower's wrappers processes the replies."""
 
 
 class GridEngine(Engine):
-    """Sends the broadcast, collects the uploads by the policy, puts them in the clients' order and averages them."""
+    """Sends the broadcast, collects the uploads by the reply policy, orders them by client and aggregates them."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class GridEngine(Engine):
         self.like_upload = method.finish(local, 1)[0]
         if settings.answer == "params" and method.num_vectors() != (1, 1):
             raise ValueError(
-                f"Flower's wrappers know one vector down and one up; {method.name} sends {method.num_vectors()}: take "
+                f"Flower's wrappers know one vector down and one up; {method.name} sends {method.num_vectors()}: use "
                 "FedAvg, FedProx or FedAdam with them"
             )
 
     def connect(self, grid: Grid, nodes: Nodes, asking: Strategy, history: Callable[[], History]) -> None:
-        """Meet the grid; `asking` makes the messages and takes the answers: the strategy, or a wrapper around it."""
+        """Connect to the grid; `asking`, the strategy or a wrapper around it, makes messages and takes replies."""
         self.grid, self.nodes, self.asking, self.history = grid, nodes, asking, history
         self.versions = Versions()
         self.checkpoints: Callable[[], list[int]] = list
@@ -97,7 +97,7 @@ class GridEngine(Engine):
         return self.flat.vector.clone()
 
     def data_digest(self) -> str:
-        return ""  # the data never come here
+        return ""  # the data never leave the nodes
 
     def check_test(self, samples: Samples, what: str = "test") -> None:
         self.loss = check_fit(self.flat, samples, self.given_loss, what)
@@ -140,20 +140,20 @@ class GridEngine(Engine):
                 raise TooFewReplies(f"round {plan.round}: the wrapper around the strategy gave no mean")
             mean = wire.received_upload(arrays, broadcast, self.like_upload, self.settings.answer)
             self.result = replace(self.result, mean=post.completed(mean, broadcast))
-            if not post.exchange.rules["up/delta"].codec.is_exact:  # what the clients really did stays with them
+            if not post.exchange.rules["up/delta"].codec.is_exact:  # the clients' true updates stay with them
                 self.result = replace(self.result, mean_square_delta=math.nan)
         if places := post.combiner.outliers(self.result.norms):
             clients = in_words([self.result.accepted[place] for place in places])
             log.warning("round %d: %s sent more than the bound and was scaled down", plan.round, clients)
         return replace(
             self.result,
-            kept={},  # memories stay on their nodes
+            kept={},  # client states stay on their nodes
             refused=tuple(sorted(self.refused)),
             lost=lost,
         )
 
     def _collect(self, works: Mapping[int, Assignment]) -> dict[int, Message]:
-        """The usable answers in the order of the clients; asks again as long as the policy has it."""
+        """The usable replies in the order of the clients; asks again as the policy allows."""
         made = list(self.asking.configure_train(self.plan.round, self.packed.record, ConfigRecord(), self.grid))
         contents = {work.client: message.content for work, message in zip(works.values(), made, strict=True)}
         good: dict[int, Message] = {}
@@ -174,7 +174,7 @@ class GridEngine(Engine):
             self.nodes.wait_for(wanted, 1, left, enough=0)
 
     def _is_usable(self, reply: Message, work: Assignment) -> bool:
-        """Whether an answer counts; if not, why is noted."""
+        """Whether a reply is usable; if not, the reason is noted."""
         sizes: dict[str, int] = {}
         try:
             sizes = self.read(reply, work)[1]
@@ -186,7 +186,7 @@ class GridEngine(Engine):
         return work.client not in self.refused
 
     def _wanted(self, works: Collection[int], good: Collection[int]) -> list[int]:
-        """Who is asked again. Without enough answers also those that were refused: not for a NaN, which stays one."""
+        """Clients to ask again. With too few replies also refused ones, except for a NaN, which would repeat."""
         if len(good) >= self._needed():
             missing = [client for client in works if client not in {*good, *self.refused}]
             return missing if self.replies.on_missing == "wait" else []
@@ -196,14 +196,14 @@ class GridEngine(Engine):
         return min(self.replies.minimum, self.plan.num_asked)
 
     def _too_few(self, good: Collection[int], lost: Collection[int]) -> str:
-        """Why a round cannot count, and what to do."""
+        """The error message of a round with too few replies."""
         others = len(self.refused) - len(self.diverged)
         reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())
-        smaller = ", or with a smaller `minimum` in Replies to go on without them" if self._needed() > 1 else ""
+        smaller = ", or set a smaller `minimum` in Replies to continue without them" if self._needed() > 1 else ""
         return (
             f"round {self.plan.round} has {len(good)} usable answers and needs {self._needed()}: {len(lost)} clients "
             f"did not answer, {len(self.diverged)} had a NaN or an infinity, {others} were refused for other reasons"
-            f"{reasons}. Mend these nodes and start the run again{smaller}"
+            f"{reasons}. Fix these nodes and start the run again{smaller}"
         )
 
     def _message(self, client: int, content: RecordDict) -> Message:
@@ -215,14 +215,14 @@ class GridEngine(Engine):
         return message
 
     def _count(self, client: int, direction: str, sizes: Mapping[str, int], message: Message) -> None:
-        """A message into the ledger: its vectors, and what is around them; one that cannot be read is all around."""
+        """Count a message: its vectors and its header; an unreadable one counts as header."""
         for path, size in sizes.items():
             self.ledger.add(client, path, size)
         whole = wire.packed_bytes(message.content) if message.has_content() else 0
         self.ledger.add(client, f"{direction}/{ENVELOPE}", whole - sum(sizes.values()))
 
     def task(self, client: int, after: int | None = None) -> wire.Task:
-        """A client's task in this round, with its memory as it was after another, by default the one before."""
+        """A client's task in this round, starting from its state after an earlier round, by default the last."""
         work, round = self.settings.work, self.plan.round
         memory = self.versions.of(client, round - 1 if after is None else after) if self.remembers else None
         nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]
@@ -246,7 +246,7 @@ class GridEngine(Engine):
         )
 
     def read(self, reply: Message, work: Assignment) -> tuple[Answer, dict[str, int]]:
-        """A client's answer, checked against what it was asked, and what its vectors weighed."""
+        """A client's reply, checked against its task, with the bytes of its vectors."""
         if wire.read_header(reply, wire.Done).status == "diverged":
             self.diverged.add(work.client)
         wire.check_done(reply, (self.settings.run, self.plan.round, work.client))
@@ -273,7 +273,7 @@ class GridEngine(Engine):
         return answer, sizes
 
     def _believed(self, works: Sequence[Assignment]) -> dict[int, Assignment]:
-        """The work of those who answered: a node that claims too many samples does not decide the mean K."""
+        """The work of clients that replied; a node that claims too many samples cannot dominate the mean K."""
         said = {work.client: float(work.num_steps) for work in works}
         counted = bounded(said, self.settings.size_bound)
         unlikely = name_bounded("steps", said, counted)
@@ -285,7 +285,7 @@ class GridEngine(Engine):
         }
 
     def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
-        """The mean of the answers in the order of the clients, whatever order they came in."""
+        """The mean of the replies in the order of the clients, whatever order they arrived in."""
         works = {work.client: work for work in self.plan.assignments}
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
         tally = self.post.tally()

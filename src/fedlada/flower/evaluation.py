@@ -1,4 +1,4 @@
-"""Evaluation on the nodes' own samples, and by a function of the user's in Flower's form."""
+"""Evaluation on the nodes' own samples, and by a user's `evaluate_fn` as in Flower."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fedlada.training.simulation import Observer, Simulation
 
 
 class ClientEvaluation(Observer):
-    """Adds `clients_loss` and the like to a row: the mean over the nodes that are there, by their samples.
+    """Adds `clients_loss` and the like to a row: the mean over connected nodes, weighted by their samples.
 
-    `clients_bounded` are those whose samples or loss are not believed.
+    `clients_bounded` lists clients whose reported samples or loss were capped.
     """
 
     def __init__(self, engine: GridEngine, every: int) -> None:
@@ -38,7 +38,7 @@ class ClientEvaluation(Observer):
             return
         engine = self.engine
         engine.nodes.refresh()
-        engine.versions.read(simulation.history)  # the memories that this round has left
+        engine.versions.read(simulation.history)  # the client states after this round
         vectors = wire.pack(simulation.exchange.sent(Broadcast(simulation.server.params, ())))
         messages = {
             client: Message(
@@ -57,7 +57,7 @@ class ClientEvaluation(Observer):
 
 
 def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
-    """On how many samples a node evaluated, and what came out; refuses what would spoil the mean of all."""
+    """A node's number of samples and metrics; refuses values that would spoil the mean."""
     wire.check_done(reply, asked)
     num_examples = wire.metric(reply, "num-examples", int)
     if not 1 <= num_examples <= MOST_EXAMPLES:
@@ -73,7 +73,7 @@ def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[st
 def _mean(
     replies: dict[int, Message], asked: dict[int, tuple[str, int, int]], size_bound: float | None
 ) -> dict[str, Any]:
-    """The means over all that can be read; no node has more weight, or a larger loss, than is plausible."""
+    """The means over all readable replies; weights and losses are capped at plausible values."""
     samples: dict[int, float] = {}
     measured: dict[str, dict[int, float]] = {}
     for client in asked:
@@ -98,7 +98,7 @@ def _mean(
 
 
 class FlowerEvaluation(Observer):
-    """A user's `evaluate_fn(round, arrays)`, as Flower's own strategies call it: what it gives is added to the row."""
+    """Calls a user's `evaluate_fn(round, arrays)`, as Flower's strategies do, and adds its metrics to the row."""
 
     def __init__(self, function: Callable[[int, ArrayRecord], MetricRecord | None]) -> None:
         self.function = function
@@ -110,7 +110,7 @@ class FlowerEvaluation(Observer):
 
 
 def as_flower_result(done: Result) -> FlowerResult:
-    """A run's result in Flower's form: the model's `state_dict`, and each round's numbers by where they came from."""
+    """A run's result in Flower's form: the model's `state_dict`, and each round's metrics by origin."""
     result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
     places = {
         "test_": result.evaluate_metrics_serverapp,

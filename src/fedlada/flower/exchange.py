@@ -1,4 +1,4 @@
-"""Asking nodes and waiting for what they say, as long as the policy has it."""
+"""Sending messages to nodes and waiting for replies, as the reply policy says."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from fedlada.methods.validation import count, one_of, positive
 log = logging.getLogger("fedlada.flower")
 
 UNAVAILABLE = {3: "its message has expired", 4: "its answer has expired", 5: "its node does not respond any more"}
-"""Flower's error codes for a message or a node that is not there (any more): nothing is wrong with the app."""
+"""Flower's error codes for an expired message or a lost node: the app itself did not fail."""
 LONGEST_LINE = 500
 CLOCKS = 60.0
-"""Seconds by which clocks may differ: messages are valid for so much longer than they are awaited."""
+"""Allowed clock difference in seconds: messages stay valid this much longer than they are awaited."""
 
 
 class TooFewReplies(RuntimeError):
-    """Fewer nodes, or fewer usable answers, than a round needs; what was trained before is saved."""
+    """Fewer nodes, or fewer usable replies, than a round needs; earlier rounds are saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replies:
-    """The answers that a round waits for, and the fate of those who do not answer."""
+    """The reply policy: how many replies a round waits for, and what happens to missing clients."""
 
     minimum: int = 1
-    """Usable answers without which a round does not count."""
+    """Least number of usable replies for a round to count."""
     time_limit: float = 600.0
-    """Seconds that an asked client has; what comes later is not looked at."""
+    """Time limit of a client's reply, in seconds; later replies are ignored."""
     on_missing: str = "drop"
-    """"drop": go on without those that did not answer in time, if there are enough; "wait": ask them again."""
+    """"drop": continue without clients that did not reply in time, if enough did; "wait": ask them again."""
     nodes: int | None = None
-    """Clients that must be there before the first round; by default all."""
+    """Clients that must be connected before the first round; by default all."""
     patience: float = 3600.0
-    """Seconds after which a round waits no longer: it goes on with the minimum, and without it the run ends."""
+    """Time limit of a round, in seconds: it then continues with the minimum of replies, or the run ends."""
 
     def __post_init__(self) -> None:
         count("minimum", self.minimum)
@@ -51,7 +51,7 @@ class Replies:
 
 
 def pauses() -> Iterator[float]:
-    """How long to wait between two looks: briefly at first, then as Flower itself does."""
+    """Polling intervals: short at first, then as in Flower."""
     pause = 0.05
     while True:
         yield pause
@@ -59,7 +59,7 @@ def pauses() -> Iterator[float]:
 
 
 def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
-    """Send each client its message; the ids of those that were taken, with their clients."""
+    """Send each client its message; returns the ids of accepted messages, with their clients."""
     # The ids come back in the order of the messages; one that could not be stored has none.
     ids = list(grid.push_messages(list(messages.values())))
     if len(ids) != len(messages):
@@ -71,7 +71,7 @@ def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
 
 
 def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
-    """The replies to these ids, with the client that was asked; answered ids are taken out of `asked`."""
+    """The replies to these ids, with their clients; answered ids are removed from `asked`."""
     arrived = []
     for reply in _all_of(grid, asked):
         client = asked.pop(reply.metadata.reply_to_message_id, None)
@@ -85,13 +85,13 @@ def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
 
 
 def _all_of(grid: Grid, asked: dict[str, int]) -> list[Message]:
-    """The replies that can be read, asked for one by one: Flower forgets a whole batch if one of it cannot be."""
+    """The readable replies, fetched one by one: Flower drops a whole batch if one reply is unreadable."""
     replies: list[Message] = []
     for message_id, client in list(asked.items()):
         try:
             replies += grid.pull_messages([message_id])
         except (OSError, httpx.HTTPError):
-            raise  # nobody's fault: the SuperLink cannot be reached
+            raise  # the SuperLink cannot be reached
         except Exception as error:
             del asked[message_id]
             log.warning("the answer of %d cannot be read and is dropped: %s", client, one_line(error))
@@ -99,9 +99,9 @@ def _all_of(grid: Grid, asked: dict[str, int]) -> list[Message]:
 
 
 def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[int, Message]:
-    """Each client's first answer, of those that came in time; who did not answer is named in the log.
+    """Each client's first reply that arrived in time; missing clients are logged.
 
-    An app that raised an error has answered, with that error.
+    An app that raised an error has replied with that error.
     """
     end = time.monotonic() + time_limit
     asked = push(grid, messages)
@@ -122,7 +122,7 @@ def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[
 
 
 def in_short(error: Error) -> str:
-    """An error's sentence, without its traceback."""
+    """An error's message without its traceback."""
     if error.code in UNAVAILABLE:
         return UNAVAILABLE[error.code]
     lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
@@ -130,12 +130,12 @@ def in_short(error: Error) -> str:
 
 
 def one_line(text: object) -> str:
-    """A node's text on one line, for the log: it may have sent anything."""
+    """A node's untrusted text on one line, for the log."""
     line = " ".join(str(text).split())
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."
 
 
 def in_words(clients: Sequence[int]) -> str:
-    """Some clients, for a sentence."""
+    """A list of clients as text."""
     return ("client " if len(clients) == 1 else "clients ") + ", ".join(map(str, sorted(clients)))

@@ -1,4 +1,4 @@
-"""A federation inside one process: to try an app, and to test what happens when nodes misbehave."""
+"""A federation inside one process, to test apps and misbehaving nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 Fault = Callable[[int, Message, Message], Iterable[Message]]
-"""The replies that arrive, from the client's number, the message and the true reply: none, another, several."""
+"""Maps the client's index, the message and the true reply to the replies that arrive: none, another, several."""
 
 APP_RAISED = 2
 """Flower's error code for an app that raised an error."""
@@ -19,7 +19,7 @@ APP_RAISED = 2
 class InProcessGrid(Grid):
     """Calls a `ClientApp` directly, as node 0 to `num_nodes - 1`; each keeps its own context between messages.
 
-    Replies come in the reverse of the order in which they were asked for, because real ones come in any.
+    Replies arrive in reverse order, because real ones arrive in any order.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class InProcessGrid(Grid):
             self.join(client)
 
     def join(self, client: int) -> None:
-        """A node of that number comes, with a new node id and nothing in its memory but what is on its disk."""
+        """Connect a node of that index, with a new node id and only the state on its disk."""
         self._counter += 1
         node_id = 1_000_000 + 7919 * self._counter % 10_007
         config = {"partition-id": client, "num-partitions": self.num_nodes, **self.node_config}
         self._nodes[node_id] = Context(0, node_id, config, RecordDict(), self.run_config)
 
     def leave(self, client: int) -> None:
-        """The node of that number goes without a word."""
+        """Disconnect the node of that index silently."""
         self._nodes = {
             node_id: context
             for node_id, context in self._nodes.items()
@@ -85,7 +85,7 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that have come for these messages, the last first."""
+        """The replies to these messages, the last first."""
         return [reply for message_id in reversed(list(message_ids)) for reply in self._arrived.pop(message_id, [])]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -103,7 +103,7 @@ class InProcessGrid(Grid):
 
 
 def _be_a_server() -> None:
-    """Flower's executables tell their process who it is, and messages cannot be made before; here nobody else does."""
+    """Set the server's identity, which Flower's executables set and which messages need."""
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1

@@ -1,4 +1,4 @@
-"""A client's private memory (SCAFFOLD's c_i, what codes could not send) on its node's disk: a file for each version.
+"""A client's private state (SCAFFOLD's c_i, codec residuals) on its node's disk: a file for each version.
 
 The server names the version to start from, so a reply that came too late, one that was refused, or a server resumed
 from an older checkpoint never leaves a client ahead of its server.
@@ -23,24 +23,24 @@ from fedlada.runs.files import write_atomic
 
 
 class LostMemory(ValueError):
-    """The version that the server named is not there, or not whole."""
+    """The version that the server named is missing or damaged."""
 
 
 def default_folder() -> Path:
-    """Where memories lie if nothing is said: the user's folder for state."""
+    """The default folder of client states: the user's folder for state."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "fedlada" / "flower"
 
 
 class Memories:
-    """The memories of one client in one run, by the round and the attempt that made them."""
+    """The states of one client in one run, by the round and the attempt that made them."""
 
     def __init__(self, folder: Path, run: str, client: int) -> None:
-        # A run's name comes from a message: as a digest it can name no other place on this disk.
+        # A run's name comes from a message: as a digest it cannot escape this folder.
         self.folder = folder / hashlib.sha256(run.encode()).hexdigest()[:32] / f"client-{client:06d}"
 
     def load(self, version: Version | None, fresh: Kept) -> Kept:
-        """The memory of that name; without one, before the client's first round, a fresh one."""
+        """The state of that version; a fresh one before the client's first round."""
         if version is None:
             return fresh
         path = self._path(version)
@@ -56,7 +56,7 @@ class Memories:
         return map_tensors(lambda vector: vectors[next(names)].to(vector.device), fresh)
 
     def save(self, version: Version, kept: Kept, *, needed: Collection[Version]) -> None:
-        """Write a memory; `needed` are those that its server, or one resumed from its checkpoints, can still name."""
+        """Write a state; `needed` are the versions that its server, or one resumed from it, can still name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         vectors: dict[str, Tensor] = {name: vector.detach().cpu().contiguous() for name, vector in named_tensors(kept)}
         with FileLock(self.folder / ".lock"):
@@ -66,7 +66,7 @@ class Memories:
                     self._path(one).unlink(missing_ok=True)
 
     def versions(self) -> list[Version]:
-        """The memories that are there."""
+        """The stored versions."""
         names = (
             re.fullmatch(r"round-(\d+)-?([0-9a-f]*)\.safetensors", one.name) for one in self.folder.glob("round-*")
         )
@@ -78,7 +78,7 @@ class Memories:
 
 
 def _is_past(one: Version, attempt: str, needed: Collection[Version]) -> bool:
-    """Whether nobody can name it. A task may be late: what other attempts made since its checkpoints is not its own."""
+    """Whether no server can name it any more. A task may be late: other attempts may have newer versions."""
     rounds = [version.round for version in needed]
     if not rounds:
         return False

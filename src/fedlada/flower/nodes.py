@@ -1,4 +1,4 @@
-"""Which node is which client: node ids are Flower's and may change, a client's number is its own and never does."""
+"""The mapping of nodes to clients: Flower's node ids may change, a client's index never does."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from fedlada.flower import wire
 from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, log, one_line, pauses, pull, push
 
 SPEAK_EVERY = 30.0
-"""Seconds between two lines about who is still waited for."""
+"""Seconds between two log lines about missing nodes."""
 ASK_AGAIN = 60.0
-"""Seconds after which a node that could not take part is asked again; one that says nothing, after the time limit."""
+"""Seconds after which a refused node is asked again; a silent one, after the time limit."""
 
 MOST_EXAMPLES = 1 << 40
-"""More than any node has: larger numbers would overflow what is computed from them."""
+"""Upper limit of a node's samples: larger numbers could overflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """Facts that the server and every node must have in common."""
+    """Facts that the server and every node must agree on."""
 
     method: str
     """Its fingerprint."""
     seed: int
     num_params: int
     untrained: str
-    """A digest of what the model holds beside its trained parameters."""
+    """A digest of the model's untrained parameters and buffers."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A client that is there."""
+    """A connected client."""
 
     node_id: int
     num_examples: int
 
 
 class Nodes:
-    """The clients that are there now. New nodes are asked who they are; a round never waits for a newcomer."""
+    """The clients connected now. New nodes are asked to identify themselves; a round never waits for a newcomer."""
 
     def __init__(self, grid: Grid, shared: Shared, num_clients: int, time_limit: float) -> None:
         self.grid = grid
@@ -51,14 +51,14 @@ class Nodes:
         self.num_clients = num_clients
         self.present: dict[int, Node] = {}
         self.num_examples: dict[int, int] = {}
-        """Samples by client, as each said; a client whose data change in the middle of a run is refused."""
+        """Reported samples by client; a client whose number changes during a run is refused."""
         self.deadline = 0.0
-        """When the patience for the current round is over."""
+        """Deadline of the current round."""
         self._refused: dict[int, tuple[str, float]] = {}
         self._asked: dict[str, int] = {}
 
     def refresh(self) -> None:
-        """Look who is there and who has gone, and hear what newcomers say."""
+        """Update the connected clients, and identify newcomers."""
         here = set(self.grid.get_node_ids())
         for client, node in list(self.present.items()):
             if node.node_id not in here:
@@ -83,7 +83,7 @@ class Nodes:
             self._hear(node_id, reply)
 
     def wait_for(self, clients: Collection[int], wanted: int, patience: float, enough: int | None = None) -> None:
-        """Wait until so many of these clients are there; when patience is over, go on if there are enough of them."""
+        """Wait until this many of these clients are connected; at the deadline, continue if the minimum is."""
         start = spoke = time.monotonic()
         for pause in pauses():
             self.refresh()

@@ -1,4 +1,4 @@
-"""Numbers that nodes say of themselves, as far as they can be believed."""
+"""Plausibility bounds on numbers that nodes report."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fedlada.flower.exchange import log
 from fedlada.methods.validation import positive
 
 SIZE_BOUND = 10.0
-"""Times the median: more samples than that no node is believed to have, and in an evaluation no larger loss."""
+"""Cap on a node's reported samples, and on its loss in an evaluation, as a multiple of the median."""
 
 
 def check_bound(times: float | None) -> float | None:
-    """A bound that can be one."""
+    """Refuse an invalid bound."""
     if times is not None:
         positive("size_bound", times)
         if times < 1:
@@ -22,9 +22,9 @@ def check_bound(times: float | None) -> float | None:
 
 
 def bounded(said: Mapping[int, float], times: float | None) -> dict[int, float]:
-    """Each client's number, but at most so many times the median of all, in magnitude.
+    """Each client's number, capped in magnitude at a multiple of the median.
 
-    Of two in the middle the lower one is the median: one of two nodes cannot raise it.
+    The median is the lower of two middle values, so that one of two nodes cannot raise it.
     """
     if times is None or not said:
         return dict(said)
@@ -33,7 +33,7 @@ def bounded(said: Mapping[int, float], times: float | None) -> dict[int, float]:
 
 
 def name_bounded(what: str, said: Mapping[int, float], counted: Mapping[int, float]) -> list[int]:
-    """The clients that are not believed, each with a line in the log."""
+    """The clients whose numbers were capped, each with a log line."""
     found = [client for client in said if counted[client] != said[client]]
     for client in found:
         log.warning("client %d says %s %.4g, counted as %.4g", client, what, said[client], counted[client])

@@ -11,13 +11,13 @@ from fedlada.methods.method import FederatedMethod
 def check_private(
     private: Private, method: FederatedMethod, messages: Messages | str, seed: int, eval_clients_every: int | None
 ) -> None:
-    """Refuse what would tell of clients more than the noisy sum does, or less noise than is claimed."""
+    """Refuse settings that reveal more than the noisy sum, or add less noise than claimed."""
     if private.noise_cohort is not None:
-        raise ValueError("noise_cohort is a device of simulations: a real federation needs all of its noise")
+        raise ValueError("noise_cohort is for simulations only: a real federation needs its full noise")
     if eval_clients_every is not None:
         raise ValueError("eval_clients_every measures on the nodes' data, which Private must hide: leave it out")
     if method.keeps_memory or Exchange(messages, method, seed).remembered:
         raise ValueError(
-            "the server follows each node's memory by who took part, which Private withholds: take a method and "
-            "messages without client memory"
+            "the server follows each node's memory by who took part, which Private withholds: use a method and "
+            "messages without client state"
         )

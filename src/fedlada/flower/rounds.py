@@ -1,4 +1,4 @@
-"""The plan of each round, as far as a server knows it that never sees the data."""
+"""The plan of each round on a server that never sees the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedlada.methods.validation import count, one_of
 
 
 class DrawnByTheNode(Sequence[Ints]):
-    """The batches of a client elsewhere: the server knows how many, and never which."""
+    """The batches of a remote client: the server knows their number only."""
 
     def __init__(self, num_steps: int) -> None:
         self.num_steps = num_steps
@@ -33,7 +33,7 @@ class DrawnByTheNode(Sequence[Ints]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RemoteRounds:
-    """Cohorts drawn from the seed over the clients' own numbers, exactly as in a simulation."""
+    """Cohorts drawn from the seed over client indices, exactly as in a simulation."""
 
     num_clients: int
     cohorts: Cohorts
@@ -62,11 +62,11 @@ class RemoteRounds:
 
     @property
     def _believed(self) -> dict[int, float]:
-        """The samples of every client, as far as what they say is plausible; with such weights all have said it."""
+        """The reported samples of every client, capped at plausible values; all have reported if weights need them."""
         return bounded(self.nodes.num_examples, self.size_bound)
 
     def round(self, round: int) -> RoundPlan:
-        """The plan of a round for those who are there now; those who are not are lost."""
+        """The plan of a round for connected clients; the others count as lost."""
         lr = rate_of(self.schedule, round)
         seed = self.seed if self.cohort_seed is None else self.cohort_seed
         drawn = self.cohorts.draw(self.num_clients, seed, round)

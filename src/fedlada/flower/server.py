@@ -1,4 +1,4 @@
-"""The server's app: a strategy behind Flower's `ServerApp`."""
+"""The server's app: a strategy as a Flower `ServerApp`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that an earlier start of a run has left in its folder."""
+"""Facts that an earlier start of a run stored in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run_name(out: str | Path | None) -> str:
 
 
 def stored_examples(out: str | Path | None, num_clients: int) -> dict[int, int]:
-    """Each client's samples, as the run found in the folder has noted them."""
+    """Each client's number of samples, as stored in the run folder."""
     stored = _stored(out).get("examples")
     if not isinstance(stored, list) or len(stored) != num_clients or any(type(one) is not int for one in stored):
         return {}

@@ -65,14 +65,14 @@ class MethodStrategy(Strategy):
         model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
             metrics, eval_every, messages, personal, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is
             where the server evaluates, `threads` holds for the server and for every node.
-        num_clients: m. Each node says which client it is, 0 to m - 1 (its `partition-id`).
-        combiner: how the nodes' uploads become one, as in `fedlada.simulate`; by default under a learned bound on their
-            norms, "mean" switches it off.
-        size_bound: how many times the median node's samples one node is believed to have, in weights, steps and
-            evaluation; in an evaluation also its loss. None believes everything.
+        num_clients: m. Each node reports which client it is, 0 to m - 1 (its `partition-id`).
+        combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default a mean under an adaptive
+            bound on their norms, which "mean" switches off.
+        size_bound: cap on a node's reported samples in weights, steps and evaluation, and on its loss in an
+            evaluation, as a multiple of the median. None switches it off.
         noise: where the noise and the cohorts of `Private` come from: "secret" is the operating system's generator, and
-            no run repeats; "seed" is the run's seed, as in a simulation, which every node knows: it protects nobody.
-        replies: how many answers a round needs, how long it waits, and what happens to those who are missing.
+            no run repeats; "seed" is the run's seed, as in a simulation: every node knows it, so it gives no privacy.
+        replies: how many replies a round needs, how long it waits, and what happens to missing clients.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
             `clients_loss`, `clients_accuracy`.
     """
@@ -119,7 +119,7 @@ class MethodStrategy(Strategy):
         self.method = resolve_personal(personal, self.method, self.model)
         if self.method.personal is not None and test is not None:
             raise ValueError(
-                "with personal parameters no model is everybody's: leave test out, and let the nodes evaluate theirs "
+                "with personal parameters there is no single model: leave test out, and let the nodes evaluate theirs "
                 "with eval_clients_every"
             )
         self.messages = resolve_messages(messages, self.method).text
@@ -156,26 +156,26 @@ class MethodStrategy(Strategy):
         progress: bool = True,
         around: Strategy | None = None,
     ) -> Result:
-        """Train for so many rounds and give back the model and the history.
+        """Train for this many rounds; returns the model and the history.
 
         Args:
             grid: what Flower hands to a `ServerApp`.
             rounds: how many rounds to run in all.
-            out: the run's folder; a run found there goes on from its newest checkpoint, to the same bits.
+            out: the run folder; a run found there resumes from its newest checkpoint, to the same bits.
             checkpoint_every: rounds between checkpoints.
             callbacks: as in `fedlada.simulate`.
-            progress: say how it goes, in lines.
+            progress: print progress lines.
             around: one of Flower's wrappers around this strategy (differential privacy): it sees each client's
                 parameters and their mean. For methods that send one vector each way.
         """
         if around is not None and self.messages != "float32":
-            raise ValueError("Flower's wrappers look at the vectors themselves: take messages='float32' with them")
+            raise ValueError("Flower's wrappers process uncompressed vectors: use messages='float32' with them")
         if around is not None and self.weights != "uniform":
-            raise ValueError("Flower's wrappers scale their noise for equal weights: take weights='uniform' with them")
+            raise ValueError("Flower's wrappers scale their noise for equal weights: use weights='uniform' with them")
         if around is not None and self.method.personal is not None:
-            raise ValueError("Flower's wrappers see every parameter: take personal=() with them")
+            raise ValueError("Flower's wrappers see every parameter: use personal=() with them")
         if around is not None and isinstance(self.method.combiner, Private):
-            raise ValueError("Private is a combiner of its own: take it or one of Flower's wrappers, not both")
+            raise ValueError("Private is a combiner of its own: use it or one of Flower's wrappers, not both")
         self.method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
         _speak()
         simulation, engine, nodes = self._simulation(grid, around, run_name(out))
@@ -183,7 +183,7 @@ class MethodStrategy(Strategy):
         if self.weights == "examples":
             nodes.num_examples.update(stored_examples(out, self.num_clients))
             if len(nodes.num_examples) < self.num_clients:
-                wanted = self.num_clients  # every client's size is part of every mean
+                wanted = self.num_clients  # every client's number of samples enters every mean
         nodes.wait_for(range(self.num_clients), wanted, self.replies.patience)
         observers = [NotesAttempt(engine.settings.attempt), *map(as_observer, callbacks)]
         if self.eval_clients_every is not None:
@@ -210,7 +210,7 @@ class MethodStrategy(Strategy):
     ) -> FlowerResult:
         """Flower's form of `run`: arrays are the model's `state_dict`, `timeout` the limit for an answer."""
         if train_config or evaluate_config:
-            raise ValueError("nodes are told what the method needs; give them more through the run config")
+            raise ValueError("nodes get what the method needs; pass more through the run config")
         if initial_arrays is not None:
             self.model = copy.deepcopy(self.model)  # what the user gave stays as it is
             self.model.load_state_dict(initial_arrays.to_torch_state_dict())
@@ -236,13 +236,13 @@ class MethodStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The mean of the answers; the server's step follows from it."""
+        """The mean of the replies, from which the server takes its step."""
         return self._running().average(list(replies))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing: `eval_clients_every` says when nodes evaluate."""
+        """Do nothing: `eval_clients_every` sets when nodes evaluate."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -341,7 +341,7 @@ class MethodStrategy(Strategy):
 
 
 def _speak() -> None:
-    """Flower shows what a ServerApp writes to its standard error; without a handler nothing would."""
+    """Add a log handler: Flower shows what a ServerApp writes to standard error."""
     if not log.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("fedlada: %(message)s"))

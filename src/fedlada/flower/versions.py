@@ -1,4 +1,4 @@
-"""Which version of its memory a client has: the last one that a server accepted.
+"""The version of each client's state: the last one that a server accepted.
 
 A version is named by its round and by the start of the server (an attempt) that asked for it. A server that died may
 have asked for a round that its successor asks for again: what a node makes of the dead one's task, however late, is
@@ -17,11 +17,11 @@ from fedlada.training.simulation import Observer, Simulation
 
 @dataclass(frozen=True, order=True)
 class Version:
-    """A memory's name."""
+    """The name of a version."""
 
     round: int
     attempt: str
-    """Empty in runs that were started before attempts had names."""
+    """Empty in runs of versions that did not name attempts."""
 
     @property
     def text(self) -> str:
@@ -30,7 +30,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """From what somebody sent: it becomes a part of a file's name."""
+        """Parse untrusted text, which becomes part of a file name."""
         match = re.fullmatch(r"([1-9][0-9]{0,11})-((?:[0-9a-f]{16})?)", text)
         if match is None:
             raise ValueError(f"{text[:100]!r} does not name a memory")
@@ -45,7 +45,7 @@ class Versions:
         self.seen = 0
 
     def read(self, history: History) -> None:
-        """Take in the rounds that are new."""
+        """Read the new rounds."""
         if len(history) < self.seen:
             self.accepted, self.seen = {}, 0
         for row in history.rows[self.seen :]:
@@ -62,7 +62,7 @@ class Versions:
 
 
 class NotesAttempt(Observer):
-    """Writes into each row which attempt accepted its answers: whoever goes on from it names their memories so."""
+    """Writes into each row which attempt accepted its replies, so that a resumed run names the right versions."""
 
     def __init__(self, attempt: str) -> None:
         self.attempt = attempt

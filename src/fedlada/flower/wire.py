@@ -1,8 +1,8 @@
-"""States as Flower's records and back. The only file that knows how vectors become records.
+"""Conversion between states and Flower's records.
 
 Down goes one `ArrayRecord` with the broadcast and one `ConfigRecord` that says what to do; up come one `ArrayRecord`
 with the upload, a `ConfigRecord` that says what was done, and a `MetricRecord`. Nothing that arrives is trusted: names,
-shapes, number types, sizes and finiteness are checked on both sides, and each fault has its sentence.
+shapes, dtypes, sizes and finiteness are checked on both sides, and each fault has its error message.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fedlada.methods.state import Broadcast, Kept, Server, Upload, map_tensors, 
 from fedlada.runs.parts import describe_part
 
 FORMAT = 3
-"""Raised when an older version could no longer read what is sent."""
+"""Format version, incremented when older versions can no longer read it."""
 VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
 
 State = TypeVar("State", Broadcast, Server, Kept, Upload)
 
 
 class WrongMessage(ValueError):
-    """A message that is not what it should be; the sentence says in what."""
+    """An invalid message; the error says why."""
 
 
 class NotFinite(WrongMessage):
-    """A vector with a NaN or an infinity: the run diverges, or somebody wants it to."""
+    """A vector with a NaN or an infinity: the run diverges, or is attacked."""
 
 
 def pack(state: Broadcast | Upload) -> ArrayRecord:
@@ -43,7 +43,7 @@ def pack(state: Broadcast | Upload) -> ArrayRecord:
 
 
 def unpack(record: ArrayRecord, like: State) -> State:
-    """A state from its vectors: exactly those of `like`, of its shapes and number types, all of them finite."""
+    """A state from its vectors: exactly those of `like`, with its shapes and dtypes, all finite."""
     expected = dict(named_tensors(like))
     if list(record) != list(expected):
         raise WrongMessage(f"it holds the vectors {', '.join(record) or 'none'} instead of {', '.join(expected)}")
@@ -76,7 +76,7 @@ def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
 
 
 def fingerprint(method: FederatedMethod) -> str:
-    """The method with all its hyper-parameters, which must be the same on the server and on the nodes."""
+    """The method with all its hyperparameters, which must be the same on the server and on the nodes."""
     parts = ", ".join(describe_part(part) for part in (*method.local, method.server))
     kind = type(method)
     own = "" if kind is FederatedMethod else f" ({kind.__qualname__})"
@@ -86,7 +86,7 @@ def fingerprint(method: FederatedMethod) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A node's task in a round, beside the vectors."""
+    """A node's task in a round, besides the vectors."""
 
     method: str
     """The method's fingerprint."""
@@ -96,60 +96,60 @@ class Task:
     client: int
     lr: float
     seed: str
-    """In digits: it may be larger than a message's whole numbers."""
+    """As text: it may exceed the range of a message's integers."""
     batch_size: int
     epochs: int
     steps: int
-    """0 where the work is given in epochs."""
+    """0 if the work is given in epochs."""
     attempt: str
-    """Names this start of the server: what a dead one asked for is not what its successor asks for."""
+    """Names this start of the server, to distinguish its tasks from those of a crashed predecessor."""
     memory: str
-    """The version of the memory to start from; empty for a fresh one."""
+    """The version of the client state to start from; empty for a fresh one."""
     needed_memories: str
-    """All versions that this server, or one resumed from its checkpoints, would name, with commas between."""
+    """All versions that this server, or one resumed from its checkpoints, can name; comma-separated."""
     messages: str = "float32"
-    """The codes in which vectors travel, both ways."""
+    """The compression rules of both directions."""
     threads: int = 1
-    """CPU threads to compute with: their number decides the last bits."""
+    """CPU threads to compute with: their number affects the last bits."""
     answer: str = "delta"
-    """The answer: the upload, or ("params") the parameters that it leads to, as Flower's wrappers expect."""
+    """The form of the reply: the upload, or ("params") the resulting parameters, as Flower's wrappers expect."""
 
     @property
     def work(self) -> LocalWork:
-        """How much is to be done."""
+        """The amount of local work."""
         return LocalWork(batch_size=self.batch_size, epochs=self.epochs, steps=self.steps or None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A node's report about its work, beside the vectors."""
+    """A node's report about its work, besides the vectors."""
 
     run: str
     round: int
     client: int
     status: str = "done"
-    """"done", "refused", or "diverged" where its update was not a number."""
+    """"done", "refused", or "diverged" if its update was not finite."""
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting:
-    """The question to a newcomer: who it is, with the model that it makes from the server's seed."""
+    """The identification request to a new node, with the server's seed for its model."""
 
     seed: str
-    """In digits, as in a task."""
+    """As text, as in a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """A node's answer to a greeting."""
+    """A node's reply to a greeting."""
 
     method: str
     client: int
     num_examples: int
     num_params: int
     untrained: str
-    """A digest of what its model holds beside the trained parameters, which does not travel."""
+    """A digest of its model's untrained parameters and buffers, which are not sent."""
     refused: str = ""
 
 
@@ -157,7 +157,7 @@ Header = TypeVar("Header", Task, Done, Greeting, Hello)
 
 
 def read_header(message: Message, kind: type[Header]) -> Header:
-    """The header of a message, every field of its type."""
+    """The header of a message, with every field's type checked."""
     if message.has_error():
         raise WrongMessage(f"its app raised an error: {in_short(message.error)}")
     record = message.content.config_records.get(HEADER)
@@ -165,7 +165,7 @@ def read_header(message: Message, kind: type[Header]) -> Header:
         raise WrongMessage(f"it has no record {HEADER!r}")
     version = record.get("format")
     if not isinstance(version, int) or version != FORMAT:
-        raise WrongMessage(f"it has the format {version!r} and this side {FORMAT}: take the same version of fedlada")
+        raise WrongMessage(f"it has the format {version!r} and this side {FORMAT}: install the same version of fedlada")
     values: dict[str, Any] = {}
     types = {"int": int, "float": float, "str": str}
     for one in fields(kind):
@@ -177,7 +177,7 @@ def read_header(message: Message, kind: type[Header]) -> Header:
 
 
 def check_done(reply: Message, asked: tuple[str, int, int]) -> None:
-    """Refuse a reply that is not done, or not for the run, the round and the client that were asked for."""
+    """Refuse a reply that is not done, or not for the requested run, round and client."""
     done = read_header(reply, Done)
     if done.status != "done":
         raise WrongMessage(done.reason)
@@ -209,7 +209,7 @@ def content(
     metrics: Mapping[str, float | int] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> RecordDict:
-    """The content of a message; `more` are fields that a wrapper wants to send along."""
+    """The content of a message; `more` are extra fields of a wrapper."""
     records: dict[str, Any] = {HEADER: ConfigRecord({"format": FORMAT, **vars(header), **(more or {})})}
     if vectors is not None:
         records[VECTORS] = vectors
@@ -219,14 +219,14 @@ def content(
 
 
 def sent_upload(upload: Upload, broadcast: Broadcast, answer: str) -> ArrayRecord:
-    """An upload as the server wants it."""
+    """An upload in the form that the server requests."""
     if answer == "delta":
         return pack(upload)
     return pack(Broadcast(broadcast.params - upload.delta, tuple({} for _ in broadcast.shared)))
 
 
 def received_upload(record: ArrayRecord, broadcast: Broadcast, like: Upload, answer: str) -> Upload:
-    """The upload that a node, or a wrapper around the mean of all, gave."""
+    """The upload in a node's reply, or in a wrapper's mean."""
     if answer == "delta":
         return unpack(record, like)
     params = unpack(record, Broadcast(broadcast.params, tuple({} for _ in broadcast.shared))).params

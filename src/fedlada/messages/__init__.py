@@ -1,4 +1,4 @@
-"""Messages between server and clients: codes for vectors, messages as bytes, and a ledger of their sizes."""
+"""Messages between server and clients: codecs (compression), the wire format, and traffic in bytes."""
 
 from fedlada.messages.codec import Codec, Encoded
 from fedlada.messages.errors import (

@@ -1,4 +1,4 @@
-"""Whole numbers of 8 or 4 bits, with a scale for each block, rounded at random so that the mean is right."""
+"""Block-wise quantization to 8- or 4-bit integers, with unbiased stochastic rounding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedlada.messages.codec import Codec, Encoded, Form, in_blocks, num_blocks
 from fedlada.messages.noise import uniform_noise
 
 LARGEST = 3.3e38
-"""Above it a level could lie beyond what float32 holds."""
+"""Above it a level could exceed float32's range."""
 
 
 @dataclass(frozen=True)
 class Blockwise(Codec):
-    """x becomes scale * q with whole q in [-levels, levels]; the scale is the block's largest |x| over `levels`.
+    """x becomes scale * q with an integer q in [-levels, levels]; the scale is the block's largest |x| over `levels`.
 
     q is x / scale rounded up with the probability of its fraction, so E[scale * q] = x; the error is below the scale.
     (The scale is a bfloat16, rounded up: at most 2^-7 larger.)
@@ -30,11 +30,11 @@ class Blockwise(Codec):
     def encode(self, vector: Tensor, key: int) -> Encoded:
         size = vector.numel()
         rows = in_blocks(vector.float(), self.block)
-        # By a tensor: a GPU multiplies by the reciprocal of a plain number, which is not the same to the last bit.
+        # Divide by a tensor: for a Python number a GPU multiplies by the reciprocal, which differs in the last bit.
         largest = rows.abs().amax(dim=1)
         scales = _bfloat16_above(largest / rows.new_full((1,), self.levels))
         divisors = scales.float().unsqueeze(1)
-        # A block of zeros, or of numbers so small that their scale is zero, is sent as zeros.
+        # A block whose scale is zero, or underflows to zero, is sent as zeros.
         scaled = torch.where(divisors > 0, rows / divisors, 0.0).flatten()[:size]
         scaled += uniform_noise(key, size, vector.device)
         codes = scaled.floor_().clamp_(-self.levels, self.levels).to(torch.int8)
@@ -69,7 +69,7 @@ class Blockwise(Codec):
 
 
 def _bfloat16_above(scales: Tensor) -> Tensor:
-    """The smallest bfloat16 that is not less: so no number is larger than `levels` scales."""
+    """The next bfloat16 at or above x, so that no number exceeds `levels` scales."""
     up = (scales.view(torch.int32) + 0xFFFF) >> 16
     return up.to(torch.int16).view(torch.bfloat16)
 

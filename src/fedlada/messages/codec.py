@@ -1,4 +1,4 @@
-"""A codec: how one vector of a message becomes parts that travel, and back."""
+"""The interface of a codec, which encodes one vector of a message and decodes it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 Form = tuple[torch.dtype, int]
-"""The type and the length of one part."""
+"""The dtype and the length of one part."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A vector as it travels."""
+    """An encoded vector."""
 
     codec: str
     size: int
-    """How many numbers the vector has."""
+    """Length of the vector."""
     parts: Mapping[str, Tensor]
     fits: Tensor | None = None
-    """A 0-dim bool that is false where the numbers do not fit the code; asked for late, so that a GPU need not wait."""
+    """A 0-dim bool, false if the numbers do not fit the codec; read late, to avoid a GPU synchronisation."""
 
     @property
     def num_bytes(self) -> int:
@@ -39,31 +39,31 @@ class Codec(ABC):
 
     is_exact: ClassVar[bool] = False
     keeps_positive: ClassVar[bool] = False
-    """Whether a positive number can never come out as zero: what second moments need, which are divided by."""
+    """Whether positive numbers never decode to zero, as second moments require: they are divided by."""
     has_memory: ClassVar[bool] = False
-    """Whether a sender adds what was lost to what it sends next (error feedback)."""
+    """Whether a sender adds the compression error to its next message (error feedback)."""
     needs_positive: ClassVar[bool] = False
     range: ClassVar[str] = "finite numbers"
 
     @abstractmethod
     def encode(self, vector: Tensor, key: int) -> Encoded:
-        """The vector `[P]`; `key` is where random numbers come from."""
+        """Encode the vector `[P]`; `key` seeds the stochastic rounding."""
 
     @abstractmethod
     def decode(self, encoded: Encoded) -> Tensor:
-        """The vector that the receiver has, in float32 (or wider where that was sent)."""
+        """Decode the vector, in float32 (or float64 if that was sent)."""
 
     @abstractmethod
     def form(self, size: int) -> dict[str, Form]:
-        """The parts that a vector of this size has."""
+        """The parts of an encoded vector of this size."""
 
     def check(self, encoded: Encoded) -> bool:
-        """Whether parts of the right form are also such as this codec writes (they may come from anybody)."""
+        """Whether parts of the right form hold valid codes; they may come from an untrusted sender."""
         return True
 
 
 def in_blocks(vector: Tensor, block: int, fill: float = 0.0) -> Tensor:
-    """The vector as rows of `block` numbers; what is missing at the end is `fill`."""
+    """The vector as rows of `block` numbers, padded at the end with `fill`."""
     missing = -vector.numel() % block
     if missing:
         vector = torch.cat([vector, vector.new_full((missing,), fill)])
@@ -71,5 +71,5 @@ def in_blocks(vector: Tensor, block: int, fill: float = 0.0) -> Tensor:
 
 
 def num_blocks(size: int, block: int) -> int:
-    """How many rows that makes."""
+    """Number of blocks."""
     return -(-size // block)

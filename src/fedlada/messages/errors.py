@@ -1,16 +1,16 @@
-"""Errors of messages; each kind has a name, so that nobody takes a wrong number for a right one."""
+"""Errors in messages, one class for each kind."""
 
 
 class MessageError(RuntimeError):
-    """Something is wrong with a message; the kinds below say what."""
+    """A message is invalid; the subclasses say how."""
 
 
 class CannotEncode(MessageError):
-    """The numbers do not fit the code: a NaN, an infinity, out of its range, or of the wrong sign."""
+    """The numbers do not fit the codec: a NaN, an infinity, out of range, or of the wrong sign."""
 
 
 class Truncated(MessageError):
-    """The message ends too early or goes on too long."""
+    """The message is too short or too long."""
 
 
 class Corrupted(MessageError):
@@ -18,8 +18,8 @@ class Corrupted(MessageError):
 
 
 class VersionMismatch(MessageError):
-    """The message was written in a form that this version does not know."""
+    """The message was written in a format that this version does not know."""
 
 
 class ContentMismatch(MessageError):
-    """The message holds other vectors, sizes or codes than were agreed on."""
+    """The message holds other vectors, sizes or codecs than expected."""

@@ -1,4 +1,4 @@
-"""A method's messages in their codes: what the sender encodes and what the receiver has then."""
+"""Encoding and decoding of a method's messages."""
 
 from __future__ import annotations
 
@@ -20,55 +20,55 @@ Message = TypeVar("Message", Broadcast, Upload)
 
 
 class Exchange:
-    """Encodes and decodes one method's messages; the seed fixes what is rounded at random."""
+    """Encodes and decodes one method's messages; the seed fixes the stochastic rounding."""
 
     def __init__(self, messages: Messages | str, method: FederatedMethod, seed: int) -> None:
         self.messages = Messages.parse(messages) if isinstance(messages, str) else messages
         self.method, self.seed = method, seed
         self.rules: dict[str, Rule] = self.messages.of(method)
         self.remembered = [path for path, rule in self.rules.items() if rule.codec.has_memory]
-        """Vectors of which clients remember what they could not send."""
+        """Vectors with error feedback: clients keep the residual."""
         self.shared = None if method.personal is None else method.personal.shared
-        """The numbers of the parameters that travel, where some stay with the clients."""
+        """Indices of the parameters that are sent, if some are personal."""
 
     def is_exact(self, direction: str) -> bool:
-        """Whether everything arrives as it was sent, in every round."""
+        """Whether every message is lossless, in every round."""
         rules = [rule for path, rule in self.rules.items() if path.startswith(direction)]
         return all(rule.codec.is_exact and rule.every == 1 for rule in rules)
 
     def travels(self, path: str, round: int, already_sent: Collection[str] = ()) -> bool:
-        """Whether a vector is part of this round's message: up in one of n rounds, down unless the client has it."""
+        """Whether a vector is part of this round's message: up every n rounds, down unless the client has it."""
         return path not in already_sent if path.startswith("down/") else round % self.rules[path].every == 0
 
     def waits(self, round: int) -> set[str]:
-        """The names of vectors that clients do not send in this round: the server's stay as they are."""
+        """Names of the vectors that clients do not send in this round: the server keeps its own."""
         return {short(path) for path in self.rules if path.startswith("up/") and not self.travels(path, round)}
 
     def version(self, path: str, round: int) -> int:
-        """The round after which the server's vector was last another one, as it stands at the start of `round`."""
+        """The round in which the server's vector last changed, as of the start of `round`."""
         every = self.rules[path].every
         return (round - 1) // every * every
 
     def encode(
         self, state: Broadcast | Upload, round: int, client: int = 0, already_sent: Collection[str] = ()
     ) -> dict[str, Encoded]:
-        """Each vector that travels in this round, in its code; not those that the client was already sent."""
+        """Each vector sent in this round, encoded, except those that the client already has."""
         encoded = {}
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True):
             if self.travels(path, round, already_sent):
                 rule = self.rules[path]
-                # What is the same vector as in an earlier round is the same message too: a client may have it already.
+                # An unchanged vector is encoded to the same bits: a client may already have it.
                 when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
                 word = key(self.seed, f"messages {path}", when, client)
                 encoded[path] = rule.codec.encode(self._sent(vector).flatten(), word)
         return encoded
 
     def sent(self, state: Message) -> Message:
-        """The state without the parameters that stay with the clients."""
+        """The state without personal parameters."""
         return state if self.shared is None else map_tensors(self._sent, state)
 
     def arrived(self, sent: Message, like: Message) -> Message:
-        """A state that travelled, with the numbers of `like` for the parameters that did not."""
+        """A received state, with the personal parameters taken from `like`."""
         if self.shared is None:
             return sent
         values = iter([vector for _, vector in named_tensors(sent)])
@@ -87,7 +87,7 @@ class Exchange:
         return self.shared is None or personal is None or vector.shape[-1:] != personal.places.shape
 
     def encode_finite(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
-        """The same, for a sender that must not let a NaN or an infinity out."""
+        """Encode as `encode` does, but refuse a NaN or an infinity."""
         if not all_finite(state):
             raise CannotEncode(f"a message of round {round} holds a NaN or an infinity")
         encoded = self.encode(state, round, client)
@@ -97,12 +97,12 @@ class Exchange:
         return encoded
 
     def misfit(self, path: str) -> str:
-        """Why a vector could not be encoded, in a sentence."""
+        """The reason why a vector could not be encoded."""
         codec = self.rules[path].codec
-        return f"{path} does not fit into {codec.name}, which is for {codec.range}: choose another code for it"
+        return f"{path} does not fit into {codec.name}, which is for {codec.range}: choose another codec for it"
 
     def decode(self, encoded: Mapping[str, Encoded], like: Message) -> Message:
-        """The receiver's state: vectors that travelled, decoded, and for the rest those of `like`."""
+        """The receiver's state: the decoded vectors, and those of `like` for the rest."""
         names = iter(paths(like))
 
         def received(vector: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Exchange:
         return map_tensors(received, like)
 
     def expected(self, like: Broadcast | Upload, round: int, already_sent: Collection[str] = ()) -> dict[str, Expected]:
-        """The vectors that a receiver may expect in a message of this round."""
+        """The vectors that a receiver expects in a message of this round."""
         return {
             path: Expected(self.rules[path].codec, self._sent(vector).numel(), vector.dtype)
             for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)
@@ -126,7 +126,7 @@ class Exchange:
         return {"method": self.method.name, "round": round, "messages": self.messages.text}
 
     def init_kept(self, params: Tensor) -> Kept:
-        """A client's first private memory: the method's, and what it could not send so far."""
+        """A client's initial private state: the method's, and residuals of zero."""
         own = self.method.init_kept(params)
         return (
             Kept((*own.memory, {path: torch.zeros_like(params) for path in self.remembered}))
@@ -135,15 +135,15 @@ class Exchange:
         )
 
     def of_method(self, kept: Kept) -> Kept:
-        """The method's part of a memory."""
+        """The method's part of a client's private state."""
         return Kept(kept.memory[: self.method.num_memories]) if self.remembered else kept
 
     def with_rest(self, upload: Upload, kept: Kept) -> Upload:
-        """The upload with what the client could not send earlier."""
+        """The upload with the client's residuals added."""
         return self._with(upload, lambda path, vector: vector + kept.memory[-1][path].to(vector.device))
 
     def rest(self, wanted: Upload, received: Upload, own: Kept, on_host: bool = False) -> Kept:
-        """The client's new memory: the method's, and the part of what it wanted to send that did not arrive."""
+        """The client's new private state: the method's, and the residuals of this upload."""
         lost: dict[str, Tensor] = {}
         arrived = dict(zip(paths(received), (vector for _, vector in named_tensors(received)), strict=True))
 

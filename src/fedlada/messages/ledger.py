@@ -1,4 +1,4 @@
-"""How many bytes travelled: for each client, direction and vector, taken from the encoded messages."""
+"""Traffic in bytes by client, direction and vector, measured on the encoded messages."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ ENVELOPE = "(envelope)"
 
 
 class Ledger:
-    """The bytes of one round, by client and path: `down/params`, `up/delta` and the like, `down/(envelope)`, ..."""
+    """The bytes of one round, by client and path: `down/params`, `up/delta`, `down/(envelope)`, ..."""
 
     def __init__(self) -> None:
         self.entries: Counter[tuple[int, str]] = Counter()
 
     def add(self, client: int, path: str, num_bytes: int) -> None:
-        """So many bytes for a client's vector."""
+        """Add the bytes of a client's vector."""
         self.entries[client, path] += num_bytes
 
     def merge(self, other: Ledger) -> None:
-        """Add what another has counted (another process, for its own clients)."""
+        """Add the counts of another process."""
         self.entries.update(other.entries)
 
     def only(self, direction: str) -> Ledger:
@@ -38,19 +38,19 @@ class Ledger:
         )
 
     def in_vectors(self, direction: str, size: int) -> float:
-        """The paper's unit Nd: the bytes a client in float32 vectors of the model's size, on average over clients."""
+        """The paper's unit Nd: mean bytes per client, in float32 vectors of the model's size."""
         clients = {client for client, path in self.entries if path.startswith(f"{direction}/")}
         return self.total(direction) / (4 * size * len(clients)) if clients else 0.0
 
     def by_vector(self) -> dict[str, int]:
-        """All clients' bytes for each vector."""
+        """Bytes of each vector, over all clients."""
         sums: Counter[str] = Counter()
         for (_, path), size in self.entries.items():
             sums[path] += size
         return dict(sums)
 
     def by_client(self) -> dict[str, list[int]]:
-        """For each client its bytes down and up, envelopes included."""
+        """Each client's bytes down and up, headers included."""
         sums = {client: [0, 0] for client in sorted({client for client, _ in self.entries})}
         for (client, path), size in self.entries.items():
             sums[client][path.startswith("up/")] += size

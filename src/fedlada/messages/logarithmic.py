@@ -1,4 +1,4 @@
-"""Positive numbers over many orders of magnitude in 8 bits: second moments."""
+"""8-bit logarithmic quantization of positive numbers, for second moments."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SMALLEST = 2.0**-149
 class Logarithmic(Codec):
     """256 levels for each block, from its smallest to its largest number, about evenly spaced in the logarithm.
 
-    The bits of a positive float32, read as a whole number, grow like its logarithm; levels are evenly spaced in them,
-    so that all is done with whole numbers and comes out the same everywhere. A number between two levels becomes
-    one of them at random, such that the mean is right. The smallest is exact and nothing comes out below it, so nothing
-    positive becomes zero; nothing comes out above the largest by more than 2^-15 of it.
+    The bits of a positive float32, read as an integer, grow like its logarithm; levels are evenly spaced in them, so
+    that all arithmetic is in integers and gives the same bits on every device. A number between two levels is rounded
+    stochastically, without bias. The smallest number of a block is exact and a lower bound, so nothing positive becomes
+    zero. No number exceeds the largest by more than 2^-15 of it.
     """
 
     name: str = "log8"
@@ -37,16 +37,16 @@ class Logarithmic(Codec):
         size = vector.numel()
         numbers = vector.float()
         fits = ((numbers > 0) & numbers.isfinite()).all()
-        # What does not fit becomes something harmless until somebody asks.
+        # Invalid numbers are replaced by valid ones until `fits` is read.
         words = in_blocks(numbers.clamp(min=SMALLEST).view(torch.int32), BLOCK, fill=-1)
-        words = torch.where(words < 0, words[:, :1], words)  # the last block is filled up with its own first number
+        words = torch.where(words < 0, words[:, :1], words)  # the last block is padded with its own first number
         lowest = words.amin(dim=1)
         steps = (words.amax(dim=1) - lowest + LAST - 1) // LAST
         codes = (words - lowest.unsqueeze(1)) // steps.clamp(min=1).unsqueeze(1)
         below = _levels(lowest, steps, codes)
         above = _levels(lowest, steps, codes + 1)
         x = words.view(torch.float32)
-        share = ((x - below) / (above - below)).flatten()[:size]  # NaN where the block has one number only
+        share = ((x - below) / (above - below)).flatten()[:size]  # NaN if all numbers of the block are equal
         up = uniform_noise(key, size, vector.device) < share
         rounded = (codes.flatten()[:size] + up).clamp_(max=LAST).to(torch.uint8)
         return Encoded(self.name, size, {"codes": rounded, "lowest": lowest, "steps": steps}, fits)
@@ -61,7 +61,7 @@ class Logarithmic(Codec):
 
     def check(self, encoded: Encoded) -> bool:
         lowest, steps = (encoded.parts[name].to(torch.int64) for name in ("lowest", "steps"))
-        # The last level may lie up to LAST past the block's largest number.
+        # The last level may be up to LAST past the block's largest number.
         return bool((lowest > 0).all() and (steps >= 0).all() and (lowest + LAST * steps < LARGEST + LAST).all())
 
 

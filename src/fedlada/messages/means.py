@@ -1,4 +1,4 @@
-"""One number for a whole block: second moments, of which a client needs the scale more than the detail."""
+"""One mean per block, for second moments: a client needs their scale more than their detail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedlada.messages.plain import SMALLEST
 
 @dataclass(frozen=True)
 class BlockMeans(Codec):
-    """Every number of a block becomes the block's mean, in bfloat16; blocks have a power of two of numbers."""
+    """Every number of a block becomes the block's mean, in bfloat16; the block size is a power of two."""
 
     block: int
     keeps_positive: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class BlockMeans(Codec):
         size = vector.numel()
         rows = in_blocks(vector.float(), self.block)
         fits = (vector > 0).all()
-        # Halves are added to each other: the same sums in the same order, so the same bits, on every device.
+        # Pairwise sums of halves: the same order of summation, so the same bits, on every device.
         while rows.shape[1] > 1:
             rows = rows[:, : rows.shape[1] // 2] + rows[:, rows.shape[1] // 2 :]
         means = (rows.flatten() / self._counts(size, vector.device)).clamp(min=SMALLEST).to(torch.bfloat16)
@@ -46,7 +46,7 @@ class BlockMeans(Codec):
         return bool((means > 0).all() and means.isfinite().all())
 
     def _counts(self, size: int, device: torch.device) -> Tensor:
-        """How many numbers each block has: the last may have fewer."""
+        """The length of each block; the last may be shorter."""
         counts = torch.full((num_blocks(size, self.block),), float(self.block), device=device)
         if size % self.block:
             counts[-1] = size % self.block

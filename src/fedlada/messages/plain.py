@@ -1,4 +1,4 @@
-"""Numbers one by one: as they are, or shortened to 16 bits."""
+"""Element-wise codecs: unchanged, or rounded to 16 bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLEST = 2.0**-133
 
 @dataclass(frozen=True)
 class Float32(Codec):
-    """The numbers as they are. (A run in float64 sends float64, and its bytes are counted as such.)"""
+    """No compression. A run in float64 sends float64, and its bytes are counted as such."""
 
     name: str = "float32"
     is_exact: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class BFloat16(Codec):
 
     def encode(self, vector: Tensor, key: int) -> Encoded:
         values = vector.float().to(torch.bfloat16)
-        # What is too small to be rounded becomes the smallest there is: zero would be divided by.
+        # Numbers that would round to zero become the smallest positive one: methods divide by them.
         values = torch.where((values == 0) & (vector != 0), vector.sign().to(torch.bfloat16) * SMALLEST, values)
         return Encoded(self.name, vector.numel(), {"values": values}, values.isfinite().all())
 

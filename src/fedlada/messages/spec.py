@@ -1,4 +1,4 @@
-"""Which vector travels in which code: what `--messages` says."""
+"""Compression rules: which vector is sent with which codec, as in `--messages`."""
 
 from __future__ import annotations
 
@@ -16,48 +16,47 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Upload, named_tensors
 
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), BFloat16(), Float16(), INT8, INT4, LOG8)}
-"""By name; `mean64` (a mean for each 64 numbers), `top0.05` (the largest 5 %) and the like come on top."""
+"""Codecs by name, besides parametrised ones such as `mean64` (a mean per 64 numbers) and `top0.05` (top 5 %)."""
 
 PRESETS = {
     "lean": "params=int8:direction=int4:v=log8+every5:delta=int4:control=int8:control_change=int4",
 }
-"""Names for whole choices."""
+"""Presets: names for sets of rules."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one vector travels."""
+    """The codec of one vector, and how often it is sent."""
 
     codec: Codec
     every: int = 1
-    """Only in every so-many-th round; in between the receiver goes on with what it has."""
+    """Rounds between messages of this vector; in between the receiver keeps its last version."""
 
 
 @dataclass(frozen=True)
 class Messages:
-    """The codes of all vectors, by name: `Messages.parse("params=bfloat16:delta=int8")`.
+    """The codecs of all vectors, by name: `Messages.parse("params=bfloat16:delta=int8")`.
 
-    A bare code is for all vectors that have no rule of their own (`int8:params=bfloat16`); without one that is float32.
-    A rule can be for one direction (`down/v=log8`), and say that a vector travels only in every n-th round
-    (`v=log8+every5`). A preset can be followed by rules that replace its own (`lean:params=bfloat16`). Second moments,
-    which must stay positive, travel as log8 where a bare code would lose that; what is not of the model's size travels
-    as it is.
+    A bare codec is for all vectors without a rule of their own (`int8:params=bfloat16`); the default is float32. A rule
+    can be for one direction (`down/v=log8`), and can send a vector only every n-th round (`v=log8+every5`). Rules after
+    a preset override its own (`lean:params=bfloat16`). Second moments must stay positive: they are sent as log8 where a
+    bare codec does not keep that. Vectors that are not of the model's size are never compressed.
     """
 
     text: str
-    """In full: no preset's name, which may come to mean something else."""
+    """The rules in full, without presets, whose meaning may change between versions."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
     otherwise: Codec = field(default_factory=Float32)
 
     @classmethod
     def parse(cls, text: str) -> Messages:
-        """From words."""
+        """Parse the text of `--messages`."""
         words = in_full(text).split(":")
         bare = [word for word in words if "=" not in word]
         if len(bare) > 1:
-            raise ValueError(f"messages: {text!r} has two codes for all vectors: name vectors, as in delta={bare[1]}")
+            raise ValueError(f"messages: {text!r} has two codecs for all vectors: name vectors, as in delta={bare[1]}")
         if bare and "+" in bare[0]:
-            raise ValueError(f"messages: everyN is for second moments alone: write v={bare[0]} in {text!r}")
+            raise ValueError(f"messages: everyN is for second moments only: write v={bare[0]} in {text!r}")
         rules: dict[str, Rule] = {}
         for word in words:
             name, equals, code = word.partition("=")
@@ -68,21 +67,21 @@ class Messages:
         return cls(":".join(words), rules, _rule(bare[0], text).codec if bare else Float32())
 
     def of(self, method: FederatedMethod) -> dict[str, Rule]:
-        """The rule of each vector that this method sends, by `down/params` and the like; refuses what cannot be."""
+        """The rule of each vector that this method sends, by paths such as `down/params`; refuses impossible rules."""
         positive = {name for part in method.local for name in part.positive}
         rules = {}
         for path, size in vector_sizes(method).items():
-            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == method.rehearsal.num_params)
+            rules[path] = self._rule_of(path, short(path) in positive, is_whole=size == method.dry_run.num_params)
         _check_pairs(rules, self.text)
         return rules
 
     @property
     def unusual_names(self) -> set[str]:
-        """The vectors that have a rule here and in no preset."""
+        """Vectors with a rule here but in no preset."""
         return {name for name in self.rules if not any(f"{name}=" in text for text in PRESETS.values())}
 
     def check_names(self, known: set[str]) -> None:
-        """Refuse a rule for a vector that nobody sends."""
+        """Refuse a rule for a vector that no method sends."""
         ways = {f"{path.partition('/')[0]}/{short(path)}" for path in known}
         names = {short(path) for path in known}
         for name in self.rules:
@@ -94,7 +93,7 @@ class Messages:
         rule = self.rules.get(f"{direction}/{name}") or self.rules.get(name)
         if not is_whole:
             if rule is not None and not rule.codec.is_exact:
-                raise ValueError(f"messages: {name} is not of the model's size and can only travel as float32")
+                raise ValueError(f"messages: {name} is not of the model's size and can only be sent as float32")
             return Rule(Float32())
         if rule is None:
             rule = Rule(self.otherwise)
@@ -102,15 +101,13 @@ class Messages:
                 rule = Rule(LOG8 if positive else Float32())
         codec = rule.codec
         if positive and not codec.keeps_positive:
-            raise ValueError(f"messages: {name} must stay positive, which {codec.name} does not promise: take log8")
+            raise ValueError(f"messages: {name} must stay positive, which {codec.name} does not guarantee: use log8")
         if codec.needs_positive and not positive:
-            raise ValueError(
-                f"messages: {codec.name} is for second moments, and {name} has negative numbers: take int8"
-            )
+            raise ValueError(f"messages: {codec.name} is for second moments, and {name} has negative numbers: use int8")
         if codec.has_memory and direction == "down":
-            raise ValueError(f"messages: {codec.name} is for what clients send, not for {name}")
+            raise ValueError(f"messages: {codec.name} is for uploads only, not for {name}")
         if rule.every > 1 and not positive:
-            raise ValueError(f"messages: every{rule.every} is for second moments: {name} is another in each round")
+            raise ValueError(f"messages: every{rule.every} is for second moments: {name} changes in every round")
         return rule
 
 
@@ -118,18 +115,18 @@ def vector_sizes(method: FederatedMethod) -> dict[str, int]:
     """The vectors that a method sends, with sizes as in its dry run: `down/params`, ..., `up/delta`, ..."""
     return {
         path: vector.numel()
-        for state in (method.rehearsal.broadcast, method.rehearsal.upload)
+        for state in (method.dry_run.broadcast, method.dry_run.upload)
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True)
     }
 
 
 def vectors(method: FederatedMethod) -> list[str]:
-    """The names of what a method sends, in the order of its messages."""
+    """Names of the vectors that a method sends, in the order of its messages."""
     return list(vector_sizes(method))
 
 
 def paths(state: Broadcast | Upload) -> list[str]:
-    """The name of each vector of a message; where two transforms use the same one, its place tells them apart."""
+    """The name of each vector of a message; if two transforms use the same name, their position is added."""
     direction = "down" if isinstance(state, Broadcast) else "up"
     full = [name for name, _ in named_tensors(state)]
     own = [name.rpartition(".")[2] for name in full]
@@ -137,14 +134,16 @@ def paths(state: Broadcast | Upload) -> list[str]:
 
 
 def short(path: str) -> str:
-    """A vector's own name, whichever way it goes."""
+    """A vector's name without its direction."""
     return re.split(r"[/.]", path)[-1]
 
 
 def in_full(text: str) -> str:
-    """The rules that words stand for: a preset's, with those behind its name in the place of its own."""
+    """The rules of a text in full: a preset's, overridden by those that follow it."""
     if not isinstance(text, str):
-        raise ValueError(f"messages must be a word or rules such as 'params=bfloat16:delta=int8', got {text!r}")
+        raise ValueError(
+            f"messages must be a preset, a codec or rules such as 'params=bfloat16:delta=int8', got {text!r}"
+        )
     first, _, rest = text.partition(":")
     if first not in PRESETS:
         return text
@@ -155,22 +154,20 @@ def in_full(text: str) -> str:
 
 
 def _check_pairs(rules: Mapping[str, Rule], text: str) -> None:
-    """Refuse a vector that travels in some rounds alone, unless it goes both ways equally often."""
+    """Refuse a vector that is sent every few rounds, unless it is sent both ways equally often."""
     for path, rule in rules.items():
         same = [other for other in rules if short(other) == short(path)]
         if rule.every > 1 and {other.partition("/")[0] for other in same} != {"up", "down"}:
-            raise ValueError(f"messages: {short(path)} does not go both ways: it must travel in every round")
+            raise ValueError(f"messages: {short(path)} is not sent both ways: it must be sent in every round")
         if len({rules[other].every for other in same}) > 1:
-            raise ValueError(f"messages: {short(path)} must travel equally often up and down, got {text!r}")
+            raise ValueError(f"messages: {short(path)} must be sent equally often up and down, got {text!r}")
 
 
 def _rule(word: str, text: str) -> Rule:
     name, plus, option = word.partition("+")
     every = re.fullmatch(r"every([1-9]\d*)", option) if plus else None
     if plus and every is None:
-        raise ValueError(
-            f"messages: {option!r} in {text!r} is not known; what can follow a + is everyN, such as every5"
-        )
+        raise ValueError(f"messages: {option!r} in {text!r} is unknown; only everyN can follow a +, such as every5")
     return Rule(_codec(name, text), int(every[1]) if every else 1)
 
 
@@ -182,4 +179,4 @@ def _codec(name: str, text: str) -> Codec:
     if mean := re.fullmatch(r"mean([1-9]\d{0,5})", name):
         return BlockMeans(name, int(mean[1]))
     known = ", ".join([*CODECS, "mean64", "top0.05"])
-    raise ValueError(f"messages: {name!r} in {text!r} is neither a code ({known}) nor a preset ({', '.join(PRESETS)})")
+    raise ValueError(f"messages: {name!r} in {text!r} is neither a codec ({known}) nor a preset ({', '.join(PRESETS)})")

@@ -1,4 +1,4 @@
-"""The largest numbers alone; what was left out is remembered and added next time."""
+"""Top-k sparsification with error feedback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedlada.messages.codec import Codec, Encoded, Form, in_blocks
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """The `share` of the numbers with the largest magnitude, in bfloat16, and where they stand; the others are zero.
+    """The `share` of the numbers with the largest magnitude, in bfloat16, with their positions; the others are zero.
 
-    The engine adds the client's residual before and keeps what did not go out (error feedback), rounding included.
+    The engine adds the client's residual before encoding and keeps the new one, rounding errors included.
     """
 
     share: float
@@ -23,7 +23,7 @@ class TopK(Codec):
     range: ClassVar[str] = "numbers up to 3.38e38"
 
     def count(self, size: int) -> int:
-        """How many are sent; at least one."""
+        """Number of entries sent; at least one."""
         return max(1, min(size, round(self.share * size)))
 
     def encode(self, vector: Tensor, key: int) -> Encoded:
@@ -31,7 +31,7 @@ class TopK(Codec):
         numbers = vector.float()
         chosen = _largest(numbers.abs(), k)
         order = torch.cumsum(chosen, 0, dtype=torch.int32) - 1
-        # Places without a number go to a last one that is cut off: its length never depends on what is in the vector.
+        # Unused slots write to an extra last position that is cut off, so that no length depends on the data.
         target = torch.where(chosen, order, k).to(torch.int64)
         values = numbers.new_empty(k + 1).scatter_(0, target, numbers)[:k].to(torch.bfloat16)
         if self._as_bits(size):
@@ -64,12 +64,12 @@ class TopK(Codec):
         return right and bool(values.isfinite().all())
 
     def _as_bits(self, size: int) -> bool:
-        """A bit for each number of the vector where that is shorter than a position for each that is sent."""
+        """Whether a bitmap of the vector is shorter than a list of positions."""
         return size <= 32 * self.count(size)
 
 
 def _largest(magnitudes: Tensor, k: int) -> Tensor:
-    """Which are the k largest; of equal ones the first. (`topk` itself chooses among equals as it likes.)"""
+    """A mask of the k largest; ties go to the first. (`topk` breaks ties arbitrarily.)"""
     least = torch.topk(magnitudes, k, sorted=True).values[-1]
     above = magnitudes > least
     equal = magnitudes == least

@@ -1,8 +1,8 @@
-"""A message as bytes: a version, a header that names every vector and its code, the parts, and a checksum.
+"""The wire format: a version, a header that names every vector and its codec, the parts, and a checksum.
 
     FLDM | version u16 | header length u32 | header (JSON) | parts by vectors' names | CRC-32 of all before it u32
 
-Numbers are little-endian. A receiver says what it expects; anything else is an error with a name.
+Numbers are little-endian. A receiver checks a message against what it expects; anything else raises a `MessageError`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ START = struct.Struct("<4sHI")
 CHECKSUM = struct.Struct("<I")
 MAX_HEADER = 1 << 20
 
-assert sys.byteorder == "little", "messages are written in the order of little-endian machines"
+assert sys.byteorder == "little", "messages can only be written on little-endian machines"
 
 
 def header(vectors: Mapping[str, Encoded], about: Mapping[str, Any]) -> bytes:
-    """The header before the parts: who sends what, in which code."""
+    """The header before the parts: sender, vectors and codecs."""
     listed = {path: [one.codec, one.size, _numbers(one)] for path, one in vectors.items()}
     return json.dumps({"about": dict(about), "vectors": listed}, separators=(",", ":"), sort_keys=True).encode()
 
 
 def envelope_bytes(vectors: Mapping[str, Encoded], about: Mapping[str, Any]) -> int:
-    """The size of a message besides its parts."""
+    """The size of a message without its parts."""
     return START.size + len(header(vectors, about)) + CHECKSUM.size
 
 
 def to_bytes(vectors: Mapping[str, Encoded], about: Mapping[str, Any]) -> bytes:
-    """The whole message; `about` is what it is (round, method, sender), as plain values."""
+    """The whole message; `about` describes it (round, method, sender) in plain values."""
     for path, one in vectors.items():
         if one.fits is not None and not bool(one.fits):
-            raise CannotEncode(f"{path} holds numbers that {one.codec} has no code for")
+            raise CannotEncode(f"{path} holds numbers that {one.codec} cannot encode")
     head = header(vectors, about)
     chunks = [START.pack(MAGIC, VERSION, len(head)), head]
     chunks += [_raw(part) for _, one in sorted(vectors.items()) for part in one.parts.values()]
@@ -61,7 +61,7 @@ class Expected:
     codec: Codec
     size: int
     numbers: torch.dtype = torch.float32
-    """The type that the receiver computes with: exact numbers come as this."""
+    """The dtype that the receiver computes in; uncompressed numbers have this type."""
 
     def form(self) -> dict[str, Form]:
         """The parts."""
@@ -69,15 +69,15 @@ class Expected:
         return {name: (self.numbers, size) for name, (_, size) in form.items()} if self.codec.is_exact else form
 
     def listed(self) -> list[Any]:
-        """Its entry in a header."""
+        """The vector's entry in a header."""
         return [self.codec.name, self.size, _name(self.numbers) if self.codec.is_exact else ""]
 
 
 def from_bytes(data: bytes, expected: Mapping[str, Expected], about: Mapping[str, Any]) -> dict[str, Encoded]:
-    """The vectors of a message, if it is whole, is what it should be about, and holds what is expected."""
+    """The vectors of a message, after checking that it is whole, matches `about` and holds what is expected."""
     head = _header(data)
     if head["about"] != dict(about):
-        raise ContentMismatch(f"the message is about {_cut(head['about'])} instead of {_cut(dict(about))}")
+        raise ContentMismatch(f"the message is for {_cut(head['about'])} instead of {_cut(dict(about))}")
     _check_listed(head["vectors"], expected)
     place = START.size + struct.unpack_from("<I", data, 6)[0]
     end = len(data) - CHECKSUM.size
@@ -97,7 +97,7 @@ def from_bytes(data: bytes, expected: Mapping[str, Expected], about: Mapping[str
     for path, vector in received.items():
         codec = expected[path].codec
         if not codec.check(vector) or not bool(codec.decode(vector).isfinite().all()):
-            raise Corrupted(f"{path} holds what {codec.name} never writes")
+            raise Corrupted(f"{path} holds codes that {codec.name} never writes")
     return received
 
 
@@ -112,7 +112,7 @@ def _header(data: bytes) -> dict[str, Any]:
     if length > MAX_HEADER or START.size + length + CHECKSUM.size > len(data):
         raise Truncated("the message ends in the middle of its header")
     if zlib.crc32(data[: -CHECKSUM.size]) != CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)[0]:
-        raise Corrupted("the message's checksum differs: it was cut or changed on its way")
+        raise Corrupted("the message's checksum differs: it was truncated or changed in transit")
     try:
         head = json.loads(data[START.size : START.size + length])
         if not isinstance(head["about"], dict) or not isinstance(head["vectors"], dict):
@@ -132,7 +132,7 @@ def _check_listed(listed: Mapping[str, Any], expected: Mapping[str, Expected]) -
 
 
 def _numbers(one: Encoded) -> str:
-    """The type of exact numbers; every other code has one form only."""
+    """The dtype of uncompressed numbers; every other codec has only one form."""
     values = one.parts.get("values")
     return _name(values.dtype) if values is not None and one.codec == "float32" else ""
 
@@ -142,7 +142,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _cut(text: object) -> str:
-    """A text of somebody else's, short enough for a sentence."""
+    """Untrusted text, shortened for an error message."""
     shown = text if isinstance(text, str) else repr(text)
     return shown if len(shown) <= 200 else f"{shown[:200]} ..."
 

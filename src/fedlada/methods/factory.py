@@ -1,4 +1,4 @@
-"""Methods by name, and the user's own by `package.module:factory`, whose arguments are its hyper-parameters."""
+"""Methods by name, or a user's own by `package.module:factory`, whose arguments are the hyperparameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_own(name: str) -> bool:
 
 
 def check_method_name(name: str) -> None:
-    """Refuse what is neither the name of a method nor written as `package.module:factory`; import nothing."""
+    """Refuse anything but a method's name or `package.module:factory`; import nothing."""
     if is_own(name):
         check_written("method", name)
     else:
@@ -31,7 +31,7 @@ def check_method_name(name: str) -> None:
 
 
 def method_factory(name: str) -> Recipe:
-    """A recipe by its name, or the user's own, which is imported."""
+    """A recipe by its name, or a user's own factory, which is imported."""
     check_method_name(name)
     if not is_own(name):
         return RECIPES[name]
@@ -51,7 +51,7 @@ def method_factory(name: str) -> Recipe:
 
 
 def hyper_parameters(name: str) -> dict[str, Any]:
-    """A method's hyper-parameters with their defaults; of a user's own the arguments of its factory, imported."""
+    """A method's hyperparameters with their defaults: the arguments of its recipe or of the imported factory."""
     if not is_own(name):
         return of_recipe(name)
     found = {}
@@ -59,7 +59,7 @@ def hyper_parameters(name: str) -> dict[str, Any]:
         if one.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             continue
         if one.default is inspect.Parameter.empty or one.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise ValueError(f"the method {name!r} needs a default for its argument {argument!r}: it is a flag")
+            raise ValueError(f"the method {name!r} needs a default for its argument {argument!r}, which becomes a flag")
         if one.default is not None and not isinstance(one.default, (bool, int, float, str)):
             raise ValueError(
                 f"the method {name!r} must have numbers, words, truth values or None as defaults, "
@@ -70,7 +70,7 @@ def hyper_parameters(name: str) -> dict[str, Any]:
 
 
 def refuse_untrusted(name: str, place: Path, *, named: str | None = None, trust: bool = False) -> None:
-    """Refuse a method that a stored configuration names, unless it is ours, named by the user too, or trusted."""
+    """Refuse a method that a stored configuration names, unless it is built in, named by the user too, or trusted."""
     if named is not None and named != name:
         raise ValueError(f"{place} has the method {name!r}, not {named!r}: name that one, or leave --method out")
     if is_own(name) and not (trust or named):
@@ -81,7 +81,7 @@ def refuse_untrusted(name: str, place: Path, *, named: str | None = None, trust:
 
 
 def check_hyper(method: str, hyper: Mapping[str, Any]) -> None:
-    """Refuse a hyper-parameter that the method has not; one of one's own is imported."""
+    """Refuse a hyperparameter that the method does not have; imports a user's own method."""
     known = hyper_parameters(method)
     if unknown := sorted(set(hyper) - set(known)):
-        raise ValueError(f"{method} has no hyper-parameter {unknown[0]!r}; it has {', '.join(known)}")
+        raise ValueError(f"{method} has no hyperparameter {unknown[0]!r}; it has {', '.join(known)}")

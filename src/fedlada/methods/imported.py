@@ -11,14 +11,14 @@ from typing import Any
 
 
 def check_written(kind: str, name: str) -> None:
-    """Refuse what is not written as `package.module:factory`; import nothing."""
+    """Refuse anything but `package.module:factory`; import nothing."""
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute or module.startswith("."):
         raise ValueError(f"the {kind} {name!r} cannot be imported: write package.module:factory")
 
 
 def imported(kind: str, name: str) -> Callable[..., Any]:
-    """The function of that name, which is called as it was imported: modules beside the user are found."""
+    """The function of that name, called as it was imported: modules in the working directory are found."""
     check_written(kind, name)
     module, _, attribute = name.partition(":")
     try:
@@ -40,7 +40,7 @@ def imported(kind: str, name: str) -> Callable[..., Any]:
 
 @contextmanager
 def working_directory() -> Iterator[None]:
-    """Find modules that lie beside the user, as `python -m` does; the path is afterwards as it was."""
+    """Import modules from the working directory, as `python -m` does; restores the path afterwards."""
     is_there = "" in sys.path
     if not is_there:
         sys.path.insert(0, "")

@@ -32,20 +32,20 @@ from fedlada.methods.state import (
 )
 from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
 
-REHEARSED = (2, 4096)
+DRY_RUN_SIZES = (2, 4096)
 """Model sizes tried, smallest first, when inferring which vectors a method sends."""
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """The vectors that a method sends and holds on a model of `num_params` parameters, after one step of one client."""
+class DryRun:
+    """Vectors that a method sends and holds after one step of one client, on a model of `num_params` parameters."""
 
     num_params: int
     broadcast: Broadcast
     local: Local
     upload: Upload
     gradients: int
-    """How many gradients the step took."""
+    """Gradients that the step needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class FederatedMethod:
         )
 
     def init_kept(self, params: Tensor) -> Kept:
-        """A client's first private memory; with personal parameters, what it has of its own comes last."""
+        """A client's initial private state; with personal parameters, these come last."""
         memory = tuple(part.init_kept(params) for part in self.local)
         if self.personal is None:
             return Kept(memory)
@@ -114,7 +114,7 @@ class FederatedMethod:
         return self.move(local, gradient_at(point))
 
     def look(self, local: Local, gradient_at: GradientAt) -> tuple[Tensor, Local]:
-        """Where the gradient of this step is taken: at the parameters, unless a transform looks elsewhere."""
+        """The point at which this step's gradient is taken: the parameters, unless a transform moves it."""
         if not self.looks_ahead:
             return local.params, local
         point, states = local.params, []
@@ -124,7 +124,7 @@ class FederatedMethod:
         return point, replace(local, states=tuple(states))
 
     def move(self, local: Local, gradient: Tensor) -> Local:
-        """The gradient goes through the chain, and what comes out is subtracted."""
+        """Pass the gradient through the chain and subtract the result."""
         update, states = gradient, []
         for index, part in enumerate(self.local):
             update, state = part.apply(update, local.states[index], self._view(local, index))
@@ -140,11 +140,11 @@ class FederatedMethod:
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether a transform takes the gradient elsewhere than at the parameters."""
+        """Whether a transform takes the gradient at a point other than the parameters."""
         return any(type(part).look is not LocalTransform.look for part in self.local)
 
     def finish(self, local: Local, num_steps: Scalar) -> tuple[Upload, Kept]:
-        """The client's upload after its `num_steps` steps, and its new private memory."""
+        """The client's upload after its `num_steps` steps, and its new private state."""
         done = ClientRound(delta=local.anchor - local.params, num_steps=num_steps, lr=local.lr)
         parts = [
             part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
@@ -153,7 +153,7 @@ class FederatedMethod:
         upload = Upload(done.delta, tuple(extra for extra, _ in parts))
         if self.personal is None:
             return upload, Kept(memory)
-        # At the personal places a client is a federation of its own, whose server takes what it is given.
+        # For personal parameters a client is a federation of one, whose server adopts its update as it is.
         alone = Round(done.delta, num_steps, local.lr, participation=1.0)
         own = self.personal.memory(local.params, self._merged(local.shared, upload.extra, alone))
         memory = tuple(
@@ -187,9 +187,7 @@ class FederatedMethod:
         params, optimizer = self.server.step(server.params, combined.delta, server.optimizer, round)
         after = Server(params, self._merged(server.shared, combined.extra, round), optimizer)
         if isinstance(lr, float) and lr == 0 and not all_finite(after):
-            raise ValueError(
-                f"{self.name} divides by the clients' rate, which was 0 in this round: leave the round out"
-            )
+            raise ValueError(f"{self.name} divides by the clients' rate, which was 0 in this round: skip the round")
         return after if self.personal is None else self.personal.unmoved(server, after)
 
     def _merged(self, shared: PerTransform, extra: PerTransform, round: Round) -> PerTransform:
@@ -199,67 +197,67 @@ class FederatedMethod:
         )
 
     def own_params(self, params: Tensor, kept: Kept | None) -> Tensor:
-        """A client's model: the given parameters, with its own at the personal places."""
+        """A client's model: the given parameters, with its own personal ones in place."""
         if self.personal is None or kept is None:
             return params
         return self.personal.joined(params, kept.memory[len(self.local)]["params"].to(params.device))
 
     def num_vectors(self) -> tuple[int, int]:
-        """How many vectors of the model's size travel down and up for each client and round."""
-        tried = self.rehearsal
+        """Vectors of the model's size sent down and up per client and round."""
+        tried = self.dry_run
         return len(list(named_tensors(tried.broadcast))), len(list(named_tensors(tried.upload)))
 
     @property
     def gradients_per_step(self) -> int:
-        """How many gradients of one batch a local step takes: two where it looks uphill first."""
-        return self.rehearsal.gradients
+        """Gradients that a local step computes on its batch: two for SAM."""
+        return self.dry_run.gradients
 
     @property
     def keeps_memory(self) -> bool:
-        """Whether clients must remember something between rounds."""
-        return self.personal is not None or any(self.rehearsal.local.kept)
+        """Whether clients keep private state between rounds."""
+        return self.personal is not None or any(self.dry_run.local.kept)
 
     @property
     def num_memories(self) -> int:
-        """How many dicts of vectors a client's private memory has."""
+        """Number of dicts of vectors in a client's private state."""
         return len(self.local) + (self.personal is not None)
 
     @cached_property
-    def rehearsal(self) -> Rehearsal:
-        """One step of one client on the smallest model; what the parts hold is cut to it where it does not fit."""
+    def dry_run(self) -> DryRun:
+        """One step of one client on the smallest model that works; tensors held by the parts are cut to its size."""
         problem: Exception | None = None
-        for size in REHEARSED:
-            probe = torch.ones(size)
-            here = self.with_tensor_fields(partial(suited, like=probe))
+        for size in DRY_RUN_SIZES:
+            params = torch.ones(size)
+            here = self.with_tensor_fields(partial(suited, like=params))
             for whole in (size, *self._lengths):
                 try:
-                    return here.with_tensor_fields(partial(cut, size=size, whole=whole))._rehearsed(probe)
+                    return here.with_tensor_fields(partial(cut, size=size, whole=whole))._dry_run_on(params)
                 except Exception as error:
                     problem = problem or error
         assert problem is not None
         raise problem
 
-    def _rehearsed(self, probe: Tensor) -> Rehearsal:
-        broadcast = self.init(probe).broadcast
+    def _dry_run_on(self, params: Tensor) -> DryRun:
+        broadcast = self.init(params).broadcast
         points: list[Tensor] = []
 
         def gradient_at(point: Tensor) -> Tensor:
             points.append(point)
-            return probe
+            return params
 
-        local = self.step(self.begin(broadcast, self.init_kept(probe), lr=1.0), gradient_at)
-        return Rehearsal(probe.numel(), broadcast, local, self.finish(local, 1)[0], len(points))
+        local = self.step(self.begin(broadcast, self.init_kept(params), lr=1.0), gradient_at)
+        return DryRun(params.numel(), broadcast, local, self.finish(local, 1)[0], len(points))
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
-        """The same method with what its parts hold, such as a mask, on the device and in the precision of these.
+        """The same method with the tensors of its parts, such as masks, on the device and in the dtype of `params`.
 
-        What does not fit a model of so many parameters is refused.
+        Tensors that do not fit a model of this size are refused.
         """
         if not self._lengths:
             return self
         own = self.with_tensor_fields(partial(suited, like=params))
         try:
-            own._rehearsed(params)
+            own._dry_run_on(params)
         except Exception as error:
             sizes = " and ".join(map(str, self._lengths))
             raise ValueError(
@@ -289,5 +287,5 @@ class FederatedMethod:
 
 
 def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
-    """Vectors are known by their names; stacks and messages go by their order too."""
+    """The new vectors in the order of the old: stacks and messages depend on the order, not only on names."""
     return {name: new[name] for name in old} if new.keys() == old.keys() else new

@@ -13,16 +13,16 @@ from fedlada.methods.state import Broadcast, PerTransform, Server, Upload, Vecto
 
 @dataclass(frozen=True, eq=False)
 class Personal:
-    """The personal parameters of a model: each client keeps and trains its own, and they never travel.
+    """The personal parameters of a model: each client keeps and trains its own, and they are never sent.
 
-    Whole vectors keep the model's length `[P]`, so that every part of a method sees them as ever. The server's
-    numbers at the personal places stay what they were at the start. A client's memory holds its own numbers alone.
+    Full vectors keep the model's length `[P]`, so that the parts of a method need no special case. On the server the
+    personal entries keep their initial values. A client's private state holds its personal entries only.
     """
 
     places: Tensor
-    """`[P]`: the place of each parameter among the personal ones, in the model's order; -1 where it is shared."""
+    """`[P]`: the index of each parameter among the personal ones, in the model's order; -1 if it is shared."""
     names: tuple[str, ...]
-    """The personal parameters by name, which tell two runs apart."""
+    """Names of the personal parameters, which distinguish two runs."""
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], names: Collection[str]) -> Personal:
@@ -33,22 +33,22 @@ class Personal:
 
     @property
     def shared(self) -> Tensor:
-        """The numbers of the parameters that travel."""
+        """Indices of the parameters that are sent."""
         return (self.places < 0).nonzero().squeeze(-1)
 
     def cut(self, vector: Tensor) -> Tensor:
-        """The personal part of a whole vector, in the model's order whatever order the vector is in."""
+        """The personal entries of a full vector, in the model's order."""
         found = (self.places >= 0).nonzero().squeeze(-1)
         return vector.index_select(-1, found[self.places[found].argsort()])
 
     def joined(self, vector: Tensor, own: Tensor) -> Tensor:
-        """A whole vector with a client's own numbers at the personal places."""
+        """A full vector with a client's personal entries in place."""
         if own.shape[-1] == 0:
             return vector
         return torch.where(self.places >= 0, own.index_select(-1, self.places.clamp(min=0)), vector)
 
     def memory(self, params: Tensor, shared: PerTransform) -> Vectors:
-        """The memory of a client: its own part of the parameters, and of each vector that its transforms share."""
+        """A client's private state: its personal entries of the parameters and of each shared vector."""
         return {"params": self.cut(params)} | {
             f"{index}.{name}": self.cut(vector)
             for index, vectors in enumerate(shared)
@@ -57,7 +57,7 @@ class Personal:
         }
 
     def received(self, broadcast: Broadcast, memory: Vectors) -> Broadcast:
-        """The broadcast with what the client has of its own."""
+        """The broadcast with the client's personal entries in place."""
 
         def own(index: int, name: str, vector: Tensor) -> Tensor:
             return self.joined(vector, memory[f"{index}.{name}"]) if self._is_whole(vector) else vector
@@ -71,7 +71,7 @@ class Personal:
         )
 
     def without(self, upload: Upload, positive: Sequence[Collection[str]]) -> Upload:
-        """The upload with nothing at the personal places: zeros, or next to nothing where a vector must be positive."""
+        """The upload without personal entries: zeros, or a tiny number where a vector must stay positive."""
 
         def blank(vector: Tensor, fill: float) -> Tensor:
             return torch.where(self.places >= 0, fill, vector) if self._is_whole(vector) else vector
@@ -84,14 +84,14 @@ class Personal:
         return Upload(blank(upload.delta, 0.0), extra)
 
     def unpaired(self, before: Vectors, after: Vectors, names: Collection[str]) -> Vectors:
-        """A transform's memory, with the vectors of these names as they were at the personal places."""
+        """A transform's private state, with the personal entries of the named vectors unchanged."""
         return {
             name: torch.where(self.places >= 0, before[name], vector) if name in names else vector
             for name, vector in after.items()
         }
 
     def unmoved(self, before: Server, after: Server) -> Server:
-        """The server after a round, with the personal places as they were."""
+        """The server after a round, with the personal entries unchanged."""
 
         def stayed(old: Tensor, new: Tensor) -> Tensor:
             return torch.where(self.places >= 0, old, new) if self._is_whole(new) else new

@@ -1,4 +1,4 @@
-"""The usual sources of random numbers: Python's, NumPy's and torch's."""
+"""The global random generators of Python, NumPy and torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import torch
 
 @contextmanager
 def randomness_restored() -> Iterator[Callable[[], bool]]:
-    """Put all sources back as they were; yields what tells whether any was drawn from."""
+    """Restore all global generators on exit; yields a function that reports whether any was used."""
     before = _states()
-    numpy = sys.modules.get("numpy")  # who has not imported it does not draw from it
+    numpy = sys.modules.get("numpy")  # a process that has not imported NumPy cannot have used it
     try:
         yield lambda: pickle.dumps(before) != pickle.dumps(_states())
     finally:

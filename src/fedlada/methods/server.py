@@ -1,4 +1,4 @@
-"""Server optimizers: what the server does with the combined delta of a cohort."""
+"""Server optimizers: the server's step from the combined delta of a cohort."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServerOptimizer(ABC):
         """
 
     def other_models(self, params: Tensor, state: Vectors) -> Vectors:
-        """Models besides `params` that are worth an evaluation, by the name that their metrics end in."""
+        """Models besides `params` to evaluate, by the suffix of their metrics."""
         return {}
 
 

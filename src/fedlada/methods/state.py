@@ -1,4 +1,4 @@
-"""The values that the five calls pass around: frozen dataclasses of tensors and of dicts of tensors.
+"""State and messages of a method: frozen dataclasses of tensors and of dicts of tensors.
 
 P parameters, C clients: a vector is `[P]` (one client) or `[C, P]` (stacked clients). A tuple of dicts has one dict
 for each transform of the method's chain, in its order.
@@ -23,7 +23,7 @@ GradientAt = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Broadcast:
-    """The message of the server to every client of a cohort: x^t and what the transforms share."""
+    """The server's message to every client of a cohort: x^t and the vectors that transforms share."""
 
     params: Tensor
     shared: PerTransform
@@ -31,7 +31,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Server:
-    """All that the server remembers between rounds."""
+    """The server's state between rounds."""
 
     params: Tensor
     shared: PerTransform
@@ -39,20 +39,20 @@ class Server:
 
     @property
     def broadcast(self) -> Broadcast:
-        """The message of this server at the start of a round."""
+        """The server's message at the start of a round."""
         return Broadcast(self.params, self.shared)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A client's private memory between the rounds it takes part in; it never travels."""
+    """A client's private state between the rounds it takes part in; it is never sent."""
 
     memory: PerTransform
 
 
 @dataclass(frozen=True)
 class Local:
-    """A client in the middle of its local work."""
+    """A client's state during local training."""
 
     params: Tensor
     anchor: Tensor
@@ -64,7 +64,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Upload:
-    """The message of a client to the server: `delta` = x_{i,0} - x_{i,K}, and a dict of extra vectors per transform."""
+    """A client's message to the server: `delta` = x_{i,0} - x_{i,K}, and a dict of extra vectors per transform."""
 
     delta: Tensor
     extra: PerTransform
@@ -110,7 +110,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], state: State) -> State:
 def map_inside(function: Callable[[Tensor], Any], value: Any) -> Any:
     """The same value with `function` applied to each tensor inside its tuples, lists, dicts and dataclasses.
 
-    What holds none is itself.
+    A value without tensors is returned itself.
     """
     # Not a closure that calls itself: such a cycle would keep the function's vectors until a garbage collection.
     if isinstance(value, Tensor):
@@ -135,13 +135,13 @@ def map_object(function: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def held_by(value: object) -> dict[str, Any]:
-    """The values that an object holds: a dataclass's fields, with slots too, and what else was set on it."""
+    """The attributes of an object: a dataclass's fields, also with slots, and any others set on it."""
     own = [one.name for one in fields(value)] if is_dataclass(value) else []
     return {name: getattr(value, name) for name in own if hasattr(value, name)} | getattr(value, "__dict__", {})
 
 
 def has_tensors(value: object) -> bool:
-    """Whether there is any inside its tuples, lists, dicts and dataclasses."""
+    """Whether the value has a tensor inside its tuples, lists, dicts and dataclasses."""
     return any(True for _ in tensors_inside("", value))
 
 
@@ -152,7 +152,7 @@ def named_tensors(state: Broadcast | Server | Kept | Local | Upload) -> Iterator
 
 
 def tensors_inside(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor of a value inside its tuples, lists, dicts and dataclasses, with the name of its place."""
+    """Each tensor inside a value's tuples, lists, dicts and dataclasses, with its path."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, (tuple, list)):
@@ -172,5 +172,5 @@ def all_finite(state: Broadcast | Server | Kept | Local | Upload) -> bool:
 
 
 def num_bytes(state: Broadcast | Upload | Kept) -> int:
-    """The size of all tensors of a message or a memory as they are."""
+    """The size of all tensors of a message or state, uncompressed."""
     return sum(tensor.numel() * tensor.element_size() for _, tensor in named_tensors(state))

@@ -1,7 +1,7 @@
 """Tensors that the parts of a method hold as fields, such as a mask over the parameters.
 
-What transforms share and keep is in the engine's hands, and so are these: it puts them on its device in the model's
-precision, and lays out those of the model's size as it lays out the parameters.
+An engine manages them as it manages shared and private state: it moves them to its device and dtype, and lays out
+those of the model's size like the parameters.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 def map_tensor_fields(function: Callable[[Tensor], Tensor], part: Part) -> Part:
-    """The same part with `function` applied to each tensor that it holds; itself where there is none."""
+    """The same part with `function` applied to each of its tensors; the part itself if it has none."""
     changed: Part = map_object(function, part) if has_tensors(held_by(part)) else part
     return changed
 
 
 def suited(tensor: Tensor, like: Tensor) -> Tensor:
-    """A copy of the tensor where the other one is, and in its precision if it has fractions at all."""
+    """A copy of the tensor on the device of `like`, and in its dtype if it is floating-point."""
     return tensor.detach().to(like.device, like.dtype if tensor.is_floating_point() else None, copy=True)
 
 
 def lengths(parts: Iterable[Combiner | LocalTransform | Personal | ServerOptimizer]) -> list[int]:
-    """Of what the parts hold, the longest first: one of them may be the model's size."""
+    """Lengths of the tensors that parts hold, longest first: one of them may be the model's size."""
     held = (tensor for part in parts for _, tensor in tensors_inside("", held_by(part)))
     return sorted({tensor.shape[-1] for tensor in held if tensor.ndim}, reverse=True)
 
 
 def cut(tensor: Tensor, size: int, whole: int) -> Tensor:
-    """The tensor for a model of `size` parameters, if it is one for a model of `whole`."""
+    """The tensor cut to a model of `size` parameters, if it has the length `whole`."""
     return tensor[..., :size] if tensor.ndim and tensor.shape[-1] == whole else tensor

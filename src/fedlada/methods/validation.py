@@ -1,4 +1,4 @@
-"""Checks of hyper-parameters: one sentence that names the value and the range."""
+"""Checks of hyperparameters, whose errors name the value and its range."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def count(name: str, value: object, least: int = 1) -> None:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Any whole number as Python's own kind; numpy's would overflow where they are hashed."""
+    """The value as a Python int; NumPy integers would overflow when hashed."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     return int(value)
@@ -80,12 +80,12 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def option(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
-    """A field of a record of options, with the few words that its flag shows."""
+    """A dataclass field with the help text of its flag."""
     return field(default=default, metadata={"help": help, "choices": tuple(choices)})
 
 
 def field_types(instance: Any) -> None:
-    """Refuse a dataclass with a value of the wrong kind: a stored configuration can hold anything."""
+    """Refuse a dataclass with a field of the wrong type: a stored configuration can hold anything."""
     hints = typing.get_type_hints(type(instance))
     for one in fields(instance):
         value, hint = getattr(instance, one.name), hints[one.name]
@@ -97,12 +97,12 @@ def field_types(instance: Any) -> None:
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
-    """The end of a sentence: "; did you mean ...?" where something is close, else what there is."""
+    """The end of an error message: "; did you mean ...?" if a choice is close, else all choices."""
     return did_you_mean(word, choices) or f"; it is one of {', '.join(choices)}"
 
 
 def did_you_mean(word: object, choices: Sequence[str]) -> str:
-    """The end of a sentence that has named the choices: "; did you mean ...?" where something is close."""
+    """The end of an error message that lists the choices: "; did you mean ...?" if one is close."""
     by_lower_case = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(word.lower(), by_lower_case, n=1) if isinstance(word, str) else []
     return f"; did you mean {by_lower_case[close[0]]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""Models that federate (no running statistics), and the converter for those that do not."""
+"""Models without running statistics, and a converter for models that have them."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""A model called with its inputs, however many there are, and the scores in what it returns."""
+"""Calls a model with one or several inputs, and finds the logits in its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def call(module: nn.Module, x: Any) -> Any:
-    """The scores of a model for inputs `x`: a tensor, a tuple, or a dict by the names of its arguments."""
+    """The logits of a model for inputs `x`: a tensor, a tuple, or a dict by the names of its arguments."""
     if isinstance(x, Tensor):
         return scores(module(x))
     positional, named = arguments(module, x)
@@ -20,7 +20,7 @@ def call(module: nn.Module, x: Any) -> Any:
 
 
 def arguments(module: nn.Module, x: Any) -> Arguments:
-    """How a model takes its inputs: one by one where its `forward` has as many arguments, else as they are."""
+    """The inputs as arguments of a model's `forward`: unpacked if it has that many parameters, else as one."""
     if isinstance(x, Tensor) or not isinstance(x, (Mapping, tuple, list)):
         return (x,), {}
     kinds = [(name, one.kind) for name, one in inspect.signature(module.forward).parameters.items()]
@@ -43,12 +43,12 @@ def scores(output: Any) -> Any:
 
 
 def own_loss(output: Any, _y: Any) -> Tensor:
-    """The `loss` that a model has computed itself."""
+    """The `loss` that a model computes itself."""
     loss: Tensor = output["loss"] if isinstance(output, Mapping) else output.loss
     return loss
 
 
 def has_own_loss(output: Any) -> bool:
-    """Whether a model returns a loss, and no scores."""
+    """Whether a model returns a loss but no logits."""
     found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     return isinstance(found, Tensor) and not isinstance(output, Tensor)

@@ -13,7 +13,7 @@ from fedlada.models.image_shape import image_shape
 def cnn_gn(
     num_classes: int = 10, *, input_shape: Sequence[int] = (1, 8, 8), widths: Sequence[int] = (16, 32)
 ) -> nn.Sequential:
-    """3x3 convolutions, each with GroupNorm and ReLU, all but the first halving the image; then one linear layer."""
+    """3x3 convolutions with GroupNorm and ReLU, all but the first with stride 2; then one linear layer."""
     channels, height, width = image_shape("cnn_gn", input_shape)
     layers: list[nn.Module] = []
     for index, out in enumerate(widths):

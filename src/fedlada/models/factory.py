@@ -1,4 +1,4 @@
-"""Models by name, and the user's own."""
+"""Models by name, or a user's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedlada.methods.validation import one_of
 from fedlada.models import MODELS
 
 OWN_FACTORIES = ("fedlada.paper.small_lenet:gelu", "fedlada.paper.small_lenet:smu")
-"""Factories of this package that a reproduction names by their path."""
+"""Factories of this package that reproductions name by their path."""
 
 
 def is_built_in(name: str) -> bool:
@@ -22,7 +22,7 @@ def is_built_in(name: str) -> bool:
 
 
 def check_model_name(name: str) -> None:
-    """Refuse what is neither the name of a model nor written as `package.module:factory`; import nothing."""
+    """Refuse anything but a model's name or `package.module:factory`; import nothing."""
     if ":" not in name:
         one_of("model", name, tuple(MODELS))
     else:
@@ -44,7 +44,7 @@ def trusted_factory(
 
 
 def model_factory(name: str) -> Callable[..., nn.Module]:
-    """A model's factory by its name, or the user's own by `package.module:factory`, which is imported."""
+    """A model's factory by its name, or a user's own by `package.module:factory`, which is imported."""
     check_model_name(name)
     if name in MODELS:
         return MODELS[name]

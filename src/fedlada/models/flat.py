@@ -1,4 +1,4 @@
-"""A model as one flat vector: the only file that knows how an `nn.Module` holds its parameters."""
+"""A model as one flat vector; no other file depends on how an `nn.Module` stores its parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def untrained_digest(model: nn.Module) -> str:
-    """A digest of frozen parameters and buffers, which do not travel."""
+    """A digest of frozen parameters and buffers, which are not sent."""
     frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
     digest = hashlib.sha256()
     for name, tensor in (*frozen, *model.named_buffers()):
@@ -48,19 +48,19 @@ def unflatten(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
 
 
 def private_copy(model: nn.Module, device: torch.device | None = None, dtype: torch.dtype | None = None) -> nn.Module:
-    """A copy in the given place and precision (by default its own).
+    """A copy on the given device and in the given dtype (by default its own).
 
     Frozen parameters that need not move are shared with the original, so a large frozen model is held once.
     """
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     stays = all(p.device == (device or p.device) and p.dtype == (dtype or p.dtype) for p in frozen)
-    # Moving a module moves its parameters in place: what is shared must not be among them.
+    # Moving a module moves its parameters in place: shared ones must not be among them.
     result = copy.deepcopy(model, memo={id(p): p for p in frozen} if stays else {})
     return result.to(device=device, dtype=dtype)
 
 
 def set_training(model: nn.Module) -> None:
-    """Training mode, except for wholly frozen parts that were put into evaluation mode: those stay as they are."""
+    """Set training mode, except for frozen parts that the user put into evaluation mode."""
     parameters = list(model.parameters())
     if parameters and not model.training and not any(parameter.requires_grad for parameter in parameters):
         return
@@ -70,7 +70,7 @@ def set_training(model: nn.Module) -> None:
 
 
 def refuse_running_statistics(model: nn.Module) -> None:
-    """BatchNorm in training changes buffers in the forward pass, which no server averages; say what to do instead."""
+    """Refuse BatchNorm in training mode, whose buffers no server averages, and name the alternatives."""
     for name, module in model.named_modules():
         if not module.training:
             continue
@@ -83,7 +83,7 @@ def refuse_running_statistics(model: nn.Module) -> None:
 
 
 def refuse_torchscript(model: nn.Module) -> None:
-    """Parameters of TorchScript cannot be moved into the vector: training would change nothing."""
+    """Refuse TorchScript, whose parameters cannot become views of the vector: training would change nothing."""
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule) and any(one.requires_grad for one in module.parameters()):
             where = f"the module {name!r}" if name else "the model"
@@ -124,22 +124,22 @@ class FlatModel:
         set_training(self.module)
 
     def load(self, vector: Tensor) -> None:
-        """Put the parameters `[P]` into the model."""
+        """Copy the parameters `[P]` into the model."""
         self.vector.copy_(vector)
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """The flat gradient of a loss that was computed with this model."""
+        """The flat gradient of a loss computed with this model."""
         self.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        return self.gradient.clone()  # a transform may keep what it is given
+        return self.gradient.clone()  # a transform may keep a reference to the gradient
 
 
 def _stay() -> None:
-    """Nothing: a recurrent layer must not move its parameters out of the vector."""
+    """Do nothing: a recurrent layer must not move its parameters out of the vector."""
 
 
 def model_with(model: nn.Module, vector: Tensor) -> nn.Module:
-    """A copy of the user's model, where it was and in its own precision, with these parameters."""
+    """A copy of the user's model, on its own device and in its own dtype, with these parameters."""
     result = copy.deepcopy(model)
     parameters = trainable(result)
     with torch.no_grad():

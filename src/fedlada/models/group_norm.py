@@ -1,4 +1,4 @@
-"""BatchNorm to GroupNorm: the way out for models with running statistics."""
+"""Conversion of BatchNorm to GroupNorm, for models with running statistics."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.nn.modules.batchnorm import _NormBase
 def group_norm(model: nn.Module, num_groups: int = 2) -> nn.Module:
     """A copy in which every BatchNorm (and every InstanceNorm with running statistics) is a GroupNorm.
 
-    Scales and shifts are taken over; a number of channels that `num_groups` does not divide gets the largest number
-    of groups below that does.
+    Scales and shifts are copied. If `num_groups` does not divide the number of channels, the largest smaller number
+    that does is used.
     """
     if num_groups < 1:
         raise ValueError(f"num_groups must be at least 1, got {num_groups}")
     converted = copy.deepcopy(model)
     if isinstance(converted, _NormBase):
         return _converted(converted, num_groups)
-    done: dict[nn.Module, nn.GroupNorm] = {}  # a norm that stands in two places stays one
+    done: dict[nn.Module, nn.GroupNorm] = {}  # a module used in two places stays one
     for parent in list(converted.modules()):
         for name, child in list(parent._modules.items()):
             if isinstance(child, _NormBase) and child.running_mean is not None:

@@ -1,4 +1,4 @@
-"""LeNet with smooth activations, for the paper's study of them."""
+"""LeNet with smooth activations, for the paper's study of activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedlada.models.image_shape import image_shape
 
 
 class SMU(nn.Module):
-    """The smooth maximum unit (x + x erf(mu x)) / 2; mu is not printed in the paper, 1 is close to GeLU's 1/sqrt(2)."""
+    """The smooth maximum unit (x + x erf(mu x)) / 2; the paper does not give mu, and 1 is close to GeLU's 1/sqrt(2)."""
 
     def __init__(self, mu: float = 1.0) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ def lenet(
 ) -> nn.Sequential:
     """Two 5x5 convolutions of `width` channels, each followed by a 2x2 max-pool, and layers of 384 and 192.
 
-    The paper does not print its widths; the authors' simulator has two convolutions of 64 channels.
+    The paper does not give its widths; the authors' simulator has two convolutions of 64 channels.
     """
     one_of("activation", activation, tuple(ACTIVATIONS))
     act = ACTIVATIONS[activation]

@@ -12,7 +12,7 @@ from torch import nn
 def mlp(
     num_classes: int = 10, *, input_shape: Sequence[int] = (1, 8, 8), hidden: Sequence[int] = (64,)
 ) -> nn.Sequential:
-    """Flattens its input and passes it through ReLU layers of the given widths."""
+    """Flattened input, then ReLU layers of the given widths."""
     widths = [math.prod(input_shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths):

@@ -12,7 +12,7 @@ from fedlada.models.image_shape import image_shape
 def pfl_cnn(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32)) -> nn.Sequential:
     """Two 3x3 convolutions of 32 and 64 channels without padding, a 2x2 max-pool and a layer of 128.
 
-    Dropout of 0.25 follows the pool, of 0.5 the layer; first weights are Glorot's, uniform.
+    Dropout of 0.25 follows the pool, of 0.5 the layer; the initialisation is Glorot uniform.
     """
     channels, height, width = image_shape("pfl_cnn", input_shape)
     height, width = (height - 4) // 2, (width - 4) // 2

@@ -26,7 +26,7 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(shortcut, GroupNorm(num_groups, after))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions make of x to x."""
+        """Add the output of the convolutions to the shortcut."""
         y = self.bn1(self.conv1(x), relu=True)
         result: Tensor = self.bn2(self.conv2(y), add=self.downsample(x), relu=True)
         return result
@@ -54,7 +54,7 @@ class ResNet18GN(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """The scores of the classes."""
+        """The logits."""
         x = self.maxpool(self.bn1(self.conv1(x), relu=True))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         scores: Tensor = self.fc(x.mean(dim=(2, 3)))
@@ -69,9 +69,9 @@ def resnet18_gn(
     Args:
         num_classes: the number of outputs; with ten there are 11,181,642 parameters.
         input_shape: channels, height and width of an image; only the channels matter here.
-        stem: "imagenet" is the 7x7 convolution with stride 2 and the max-pool that the authors keep even for 32x32
-            images; "cifar" is the 3x3 convolution that is usual for small ones.
-        num_groups: groups of each GroupNorm; the authors take 2.
+        stem: "imagenet" is the 7x7 convolution with stride 2 and the max-pool, which the authors keep even for 32x32
+            images; "cifar" is the 3x3 convolution that is usual for small images.
+        num_groups: groups of each GroupNorm; the authors use 2.
     """
     one_of("stem", stem, ("imagenet", "cifar"))
     return ResNet18GN(num_classes, image_shape("resnet18_gn", input_shape)[0], stem, num_groups)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """Attention and a two-layer net, each behind a LayerNorm and beside a shortcut."""
+    """Pre-norm attention and a two-layer MLP, each with a residual connection."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
@@ -21,10 +21,10 @@ class Block(nn.Module):
         self.net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Self-attention of every place to all the others."""
+        """Self-attention over all positions, then the MLP."""
         heads = self.qkv(self.norm1(x)).unflatten(-1, (3, self.num_heads, -1)).transpose(-4, -2)
         query, key, value = heads.unbind(-3)
-        # Written out, so that it can be stacked over clients: torch.func has no rule for the fused kernel.
+        # Written out, so that it can be vectorised over clients: torch.func has no rule for the fused kernel.
         scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
         mixed = scores.softmax(dim=-1) @ value
         x = x + self.out(mixed.transpose(-3, -2).flatten(-2))
@@ -44,7 +44,7 @@ class TextTransformer(nn.Module):
         self.classify = nn.Linear(width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The scores of the classes, read off the last place."""
+        """The logits, from the last position."""
         x = self.blocks(self.symbols(x) + self.places)
         scores: Tensor = self.classify(self.norm(x[..., -1, :]))
         return scores
@@ -59,7 +59,7 @@ def text_transformer(
     depth: int = 2,
     num_heads: int = 4,
 ) -> TextTransformer:
-    """A transformer encoder over whole numbers below `vocabulary`, such as the codes of characters."""
+    """A transformer encoder over token indices below `vocabulary`, such as characters."""
     if len(input_shape) != 1:
         raise ValueError(f"text_transformer needs sequences of one length, got inputs of shape {tuple(input_shape)}")
     if width % num_heads:

@@ -1,1 +1,1 @@
-"""The paper's results, computed again: its tables, its figures, its theorem."""
+"""Reproduction of the paper's tables, figures and theorem."""

@@ -1,4 +1,4 @@
-"""Hyper-parameters: those the paper prints, ours, and by name what it never printed."""
+"""Hyperparameters: the paper's, ours, and our choices where the paper gives none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedlada.workbench.campaign.identity import device_kind
 from fedlada.workbench.experiment import Experiment
 
 PRESETS = ("paper", "paper-l2", "tuned")
-"""The printed values with the decay of adaptive clients behind AMSGrad, or before it; and the library's own."""
+"""The paper's values with the weight decay of adaptive clients after AMSGrad, or before it; and the library's own."""
 
 NEVER_PRINTED: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.1},
@@ -29,14 +29,14 @@ CHOICES = (
     "In each round v starts from zero and its maximum from the server's mean; in the preset paper the first maximum is "
     "1e-8. The server's Adam has tau 1e-2.",
     "Every round has exactly S clients.",
-    "In the preset paper the weight decay of LocalAdam and FedLADA acts behind AMSGrad (decoupled), in paper-l2 it is "
+    "In the preset paper the weight decay of LocalAdam and FedLADA acts after AMSGrad (decoupled), in paper-l2 it is "
     "part of the gradient, before the moments; the paper does not say. That of all others is part of the gradient.",
 )
 
 
 AUGMENTATION = (
     "Augmentation is the authors': every second image is flipped, and for every second one a random crop of the padded "
-    "image is taken, as in their simulator; the paper speaks of random crops and does not say how often."
+    "image is taken, as in their simulator; the paper mentions random crops without a frequency."
 )
 STEM = (
     "ResNet-18-GN has ImageNet's stem, 7x7 with stride 2 and a max-pool also at 32x32, and 2 groups in each GroupNorm; "
@@ -48,7 +48,7 @@ PRECISION = (
 
 
 def choices_of(experiment: Experiment) -> tuple[str, ...]:
-    """The choices that bear on a run."""
+    """The choices that affect a run."""
     full = experiment.resolved()
     is_rounded = device_kind(full.device) == "cuda" and full.engine != "sequential" and full.dtype == "float32"
     bears = {
@@ -61,14 +61,14 @@ def choices_of(experiment: Experiment) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Values:
-    """Rates and hyper-parameters of a method."""
+    """Rates and hyperparameters of a method."""
 
     lr: float
     lr_decay: float = 0.998
     hyper: dict[str, Any] = field(default_factory=dict)
 
     def text(self, method: str, *, mark: bool = False) -> str:
-        """The values in words; those that the paper never printed carry a star."""
+        """The values as text; those that the paper does not give have a star."""
         ours = {"clip_norm", "decoupled", *NEVER_PRINTED.get(method, {})} if mark else set()
         numbers = {name: value for name, value in self.hyper.items() if not isinstance(value, bool)}
         hyper = [f"{name} {value:g}{'*' if name in ours else ''}" for name, value in numbers.items()]

@@ -1,4 +1,4 @@
-"""T8: what travels, in the paper's unit and in bytes."""
+"""T8: communication cost, in the paper's unit and in bytes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _ratio(value: float | None, base: float | None) -> str:
 
 
 def _chart(setting: Setting, lines: Results) -> Chart:
-    """Accuracy against what has travelled, of each method's first seed."""
+    """Accuracy against communication, for each method's first seed."""
     series = []
     unit, size = setting.scale.bytes_unit
     for name, outcomes in lines.items():

@@ -1,4 +1,4 @@
-"""The description of a reproduction: its setting, the hyper-parameters of both presets, the named choices."""
+"""The description of a reproduction: its setting, the hyperparameters of both presets, the named choices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
         "*: never printed by the paper, our choice. The learning rate shrinks by 0.998 a round. What a table or figure "
         "varies replaces the value here.",
     )
-    return Table("Hyper-parameters", columns, tuple(rows), notes)
+    return Table("Hyperparameters", columns, tuple(rows), notes)
 
 
 def setting_notes(setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
@@ -68,6 +68,6 @@ def _describe(dataset: str, runs: Sequence[Experiment]) -> str:
     return (
         f"{dataset}: model {values('model')}, {values('num_clients')} clients, {values('cohort_size')} a round, "
         f"Dirichlet {values('concentration')}{refilled}, batches of {values('batch_size')}, {values('local_epochs')} "
-        f"local epoch(s), augmentation {values('augment')}, messages in {values('messages')}; runs can go on to round "
+        f"local epoch(s), augmentation {values('augment')}, messages in {values('messages')}; runs can reach round "
         f"{values('rounds')}."
     )

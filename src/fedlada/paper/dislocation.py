@@ -1,4 +1,4 @@
-"""F8, the "matching dislocation": what an adaptive server does to clients that are amended by the last direction.
+"""F8, the "matching dislocation": the effect of an adaptive server on clients amended by the last direction.
 
 The paper draws it for two clients and K = 3 and gives no numbers; here it is computed. Both servers start from the same
 model x^t, direction and moments, and their clients do the same local work. The server's step alone differs, and with

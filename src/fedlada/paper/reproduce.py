@@ -40,7 +40,7 @@ class TargetNames(click.ParamType[list[str]]):
     name = "targets"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """The names as they are written, each once, or one sentence."""
+        """Convert to canonical names, each once."""
         known = {name.lower(): name for name in TARGETS}
         chosen: list[str] = []
         for word in (part.strip().lower() for part in value.split(",") if part.strip()):
@@ -57,39 +57,49 @@ class TargetNames(click.ParamType[list[str]]):
 
 @click.command()
 @click.argument("targets", type=TargetNames())
-@click.option("--scale", type=NearestChoice(SCALES), default="quick", show_default=True, help="full: as the paper.")
+@click.option(
+    "--scale",
+    type=NearestChoice(SCALES),
+    default="quick",
+    show_default=True,
+    help="smoke takes seconds, quick minutes; full is the paper's setting.",
+)
 @click.option(
     "--preset",
     type=NearestChoice(PRESETS),
     default="paper",
     show_default=True,
-    help="Hyperparameters: the paper's, the paper's with L2 weight decay, or our tuned ones.",
+    help="Hyperparameters: the paper's, the paper's with L2 weight decay, or this library's tuned ones.",
 )
-@click.option("--seeds", type=Words(int), help="Seeds, separated by commas; each target has its own number of them.")
+@click.option("--seeds", type=Words(int), help="Comma-separated seeds; by default each target's own.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--data-dir", help="The folder in which the data sets lie; data if not given.")
+@click.option("--data-dir", help="Folder of the data sets; by default data.")
 @click.option(
     "--datasets",
     type=Words(choices=DATASETS),
-    help="Only these of the paper's data sets; the first replaces those left out.",
+    help="Use only these data sets; targets of others use the first of these.",
 )
-@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Only these of the compared methods.")
+@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Run only these of the compared methods.")
 @click.option(
     "--messages",
     default="float32",
     show_default=True,
-    help="Compression of all vectors that travel: lean, lean:delta=int8, ...",
+    help="Compression of messages: lean, lean:delta=int8, ...",
 )
 @click.option("--rounds", type=click.IntRange(min=1), help="Stop every run at this round.")
 @click.option(
-    "--smooth", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations in a moving average."
+    "--smooth",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="A target counts by the mean of this many evaluations.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Where tables, pictures and the page go.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the tables, plots and report page.")
 @campaign_flags
 def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM; FEDOPT.
 
-    Nothing is run twice: what is there already is used, what was begun goes on. quick takes minutes on two cores and
+    Nothing is run twice: finished runs are reused, interrupted runs are resumed. quick takes minutes on two cores and
     uses Fashion-MNIST where it is found, else digits; full needs the paper's data sets and a GPU. FLSIM is the table of
     the authors' simulator, FEDOPT that of Reddi et al. (2021) on server optimizers.
 
@@ -124,7 +134,7 @@ def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Sett
     settings = {name: _setting(TARGETS[name], flags) for name in targets}
     requests = {name: list(TARGETS[name].requests(setting)) for name, setting in settings.items()}
     if flags["messages"] != "float32" and not any(requests.values()):
-        raise ValueError(f"{' and '.join(targets)}: no run, so nothing travels; leave --messages out")
+        raise ValueError(f"{' and '.join(targets)}: there are no runs, so nothing is sent; leave --messages out")
     return settings, requests
 
 
@@ -156,7 +166,7 @@ def _setting(target: Target, flags: dict[str, Any]) -> Setting:
     if flags["methods"] and not target.methods:
         raise ValueError(f"{target.name} compares no methods: leave --methods out")
     if flags["data_dir"] is not None and not Path(flags["data_dir"]).exists():
-        raise ValueError(f"there is no folder {flags['data_dir']}: --data-dir says where the data lie")
+        raise ValueError(f"there is no folder {flags['data_dir']}: give the folder of the data with --data-dir")
     return Setting.named(
         flags["scale"],
         preset=flags["preset"],

@@ -1,4 +1,4 @@
-"""How figures are counted, in the sentences that stand below the tables."""
+"""Notes below tables: how figures are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a reproduction is: the paper's own setting, the same story in minutes, or a smoke test in seconds."""
+"""Scales of a reproduction: the paper's own setting, a small one in minutes, or a smoke test in seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scale:
     curve: int
     """Rounds of the curves: the paper's 1500."""
     longest: int
-    """Rounds after which nobody waits for a target any more: the paper's latest is at 3031."""
+    """Longest run towards a target: the paper's latest is at 3031."""
     lenet: int
     """Rounds of the study of activations: the paper's 4000."""
     eval_every: int
@@ -47,7 +47,7 @@ class Scale:
     for_lenet: Scale | None = None
     """The scale that the study of activations has instead: convolutions take long on a CPU."""
     bytes_unit: tuple[str, float] = ("MB", 1e6)
-    """In what travelled bytes are shown."""
+    """Unit of traffic in tables."""
     checkpoint_every: int = 25
     checkpoint_minutes: float | None = None
 
@@ -73,7 +73,7 @@ FULL = Scale(
     settings={"refill": True},
     bytes_unit=("GB", 1e9),
     lenet_models={"GeLU": "lenet-gelu", "SMU": "lenet-smu"},
-    # A checkpoint of SCAFFOLD's hundred memories takes longer than 50 rounds on a GPU: minutes say when, not rounds.
+    # A checkpoint of SCAFFOLD's hundred client states takes longer than 50 rounds on a GPU: save by minutes instead.
     checkpoint_every=500,
     checkpoint_minutes=3.0,
 )

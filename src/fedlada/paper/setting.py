@@ -34,7 +34,7 @@ class Setting:
     chosen_methods: tuple[str, ...] = ()
     """Those of a target's methods to run, where not all."""
     messages: str = "float32"
-    """The codes in which the vectors of every run travel."""
+    """The compression of every run's messages."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
     """Called with what is computed on the spot."""
     folder: Path | None = field(default=None, compare=False)
@@ -80,7 +80,7 @@ class Setting:
         return chosen
 
     def values(self, paper: str, method: str, *, preset: str | None = None, dataset: str | None = None) -> Values:
-        """A method's hyper-parameters; where one of the paper's data sets stands for another they are its own."""
+        """A method's hyperparameters; where one of the paper's data sets stands for another they are its own."""
         dataset = dataset or self.dataset(paper)
         return values_of(preset or self.preset, dataset if dataset in DATASETS else paper, dataset, method)
 

@@ -85,7 +85,7 @@ def _show_stages(setting: Setting, results: Results) -> Shown:
 
 
 def travelled_to(reached: Value, size: float) -> Value:
-    """The vectors that travelled until a round, in both directions and for all clients, in units of so many bytes."""
+    """Traffic up to a round, in both directions and for all clients, in units of `size` bytes."""
 
     def count(outcome: Outcome) -> float | None:
         round = reached(outcome)

@@ -1,1 +1,1 @@
-"""Charts as plain data, and pictures of them (matplotlib is imported when one is drawn)."""
+"""Charts as plain data, and plots of them; matplotlib is imported when one is drawn."""

@@ -1,4 +1,4 @@
-"""A picture as data: drawn by matplotlib into files and by the page into SVG."""
+"""A chart as data: drawn by matplotlib into files and by the report page into SVG."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture as data: drawn by matplotlib into PNG, SVG, PDF and by the page into SVG."""
+    """A chart as data: drawn by matplotlib into PNG, SVG, PDF and by the report page into SVG."""
 
     title: str
     x_label: str
@@ -47,13 +47,13 @@ class Chart:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The chart as plain values; what is not finite becomes null."""
+        """The chart as plain values; non-finite numbers become null."""
         plain: dict[str, Any] = _finite(asdict(self))
         return plain
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Chart:
-        """The stored chart, or a sentence where it is none."""
+        """The stored chart; refuses anything else."""
         try:
             series = tuple(
                 Series(

@@ -17,7 +17,7 @@ X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "megabytes": ("megabytes, up + down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
     "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
 }
-"""Axes that a curve can be drawn against: the label, and how much a round adds."""
+"""Horizontal axes: the label, and each round's increment."""
 
 
 def curves(
@@ -64,7 +64,7 @@ def _of(row: Row, name: str) -> float:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is a number that can be drawn: a file can hold whole numbers of any length."""
+    """Whether it is a number that can be plotted: a file can hold integers of any length."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 

@@ -1,4 +1,4 @@
-"""Pictures (they need matplotlib)."""
+"""Plots, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedlada.plots.chart import Chart, Series
 from fedlada.plots.curves import Row, curves
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Figure  # for those who hand one on
+    from matplotlib.figure import Figure as Figure  # re-exported
 
 FORMATS = ("png", "svg", "pdf")
 ARROW = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
-# Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
+# Okabe and Ito's colour-blind-safe palette.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b4fa8", "#3d434a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "p", "*")
 PAPER: dict[Any, Any] = {
@@ -28,27 +28,27 @@ PAPER: dict[Any, Any] = {
     "font.serif": ["STIXGeneral", "DejaVu Serif"],
     "mathtext.fontset": "stix",
     "font.size": 11,
-    # Text that an editor can still change, and that a reader can search.
+    # Text stays editable and searchable.
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     # The same data give the same file.
     "svg.hashsalt": "fedlada",
 }
-"""How pictures for a paper are set."""
+"""Matplotlib settings of a figure for a paper."""
 
 LETTERS_PER_INCH = 9
-"""Of a title, so that its lines are no wider than the picture."""
+"""Characters per line of a title, so that it is no wider than the figure."""
 
 
 def new_figure(width: float = 7.0, height: float = 4.2, columns: int = 1) -> tuple[Figure, Any]:
-    """A figure that no window system needs to know of, and its axes: one, or several side by side."""
+    """A figure that needs no display, and its axes: one, or several side by side."""
     figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
     every = figure.subplots(1, columns, squeeze=False)[0]
     for axes in every:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         axes.set_axisbelow(True)
-    vars(figure)["_repr_png_"] = partial(_png, figure)  # a notebook shows it, whether or not pyplot is there
+    vars(figure)["_repr_png_"] = partial(_png, figure)  # a notebook shows it even without pyplot
     return figure, every[0] if columns == 1 else every
 
 
@@ -67,7 +67,7 @@ def _matplotlib() -> Any:
 
 
 def draw_chart(chart: Chart, *beside: Chart) -> Figure:
-    """A chart as a figure, in the style of a paper; others of the same series beside it, with its legend and y axis."""
+    """A chart as a figure in the style of a paper; further charts of the same series share its legend and y axis."""
     charts = (chart, *beside)
     with _matplotlib().rc_context(PAPER):
         figure, axes = new_figure(width=5.6 if not beside else 4.6 * len(charts), height=3.9, columns=len(charts))
@@ -95,7 +95,7 @@ def _draw_on(axes: Any, chart: Chart) -> None:
         axes.axhline(target, color="0.4", linestyle="--", linewidth=1)
         axes.annotate(f"target {target:g}", (1, target), xycoords=("axes fraction", "data"), ha="right", va="top")
     _leave_room(axes, chart)
-    # Names are shown as they are: a dollar sign in one does not begin mathematics.
+    # Names are shown literally: a dollar sign does not start mathematics.
     axes.set_xlabel(chart.x_label, parse_math=False)
     axes.set_ylabel(chart.y_label, parse_math=False)
     axes.set_title(chart.title, parse_math=False)
@@ -104,7 +104,7 @@ def _draw_on(axes: Any, chart: Chart) -> None:
 def save_chart(
     chart: Chart, path_without_suffix: Path, formats: Sequence[str] = FORMATS, beside: Sequence[Chart] = ()
 ) -> list[Path]:
-    """Write a chart, and what stands beside it, in each format; where they are."""
+    """Write a chart, and those drawn next to it, in each format; returns the paths."""
     figure = draw_chart(chart, *beside)
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same data give the same file
     paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
@@ -113,7 +113,7 @@ def save_chart(
             try:
                 figure.savefig(path, dpi=200, metadata=undated.get(suffix))
             except OSError as error:
-                path.unlink(missing_ok=True)  # half a picture is none
+                path.unlink(missing_ok=True)  # remove a partly written file
                 raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
     return paths
 
@@ -139,13 +139,14 @@ def plot_histories(
 def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:
     x, y = np.asarray(series.x, dtype=float), np.asarray(series.y, dtype=float)
     colour = COLOURS[number % 8]
-    name = f" {series.name}" if series.name.startswith("_") else series.name  # matplotlib hides such names
+    # matplotlib hides names that start with an underscore
+    name = f" {series.name}" if series.name.startswith("_") else series.name
     look = {"color": colour, "label": name, "marker": MARKERS[(number + number // 8) % 8], "markersize": 4.5}
     if series.style == "bars":
         return _draw_bars(axes, series, bars, colour, name)
     if series.style == "line":
         every = max(1, len(x) // 10)
-        # Each line begins its markers elsewhere, so that those of two lines seldom meet.
+        # Markers are offset between lines, so that they seldom overlap.
         axes.plot(x, y, linewidth=1.6, markevery=(every * (number % 8) // 8, every), **look)
     else:
         axes.plot(x, y, linestyle="", markevery=[0] if series.style == "arrows" and len(x) else None, **look)
@@ -158,7 +159,7 @@ def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:
 
 
 def _draw_bars(axes: Any, series: Series, bars: list[Series], colour: str, name: str) -> None:
-    """Bars of several series stand beside each other."""
+    """Draw grouped bars, one group member per series."""
     gaps = np.diff(np.unique(np.concatenate([one.x for one in bars])))
     width = 0.8 * (float(gaps.min()) if gaps.size else 1.0) / len(bars)
     x, y = np.asarray(series.x, dtype=float) + width * (bars.index(series) - (len(bars) - 1) / 2), np.asarray(series.y)
@@ -169,7 +170,7 @@ def _draw_bars(axes: Any, series: Series, bars: list[Series], colour: str, name:
 
 
 def _leave_room(axes: Any, chart: Chart) -> None:
-    """With a target to reach, the first rounds say little: leave the room to where the lines differ."""
+    """With a target line, start the y axis above the first rounds, so that the curves can be distinguished."""
     values = [value for series in chart.series for value in series.y if np.isfinite(value)]
     if not chart.targets or not values or chart.log_y or any(series.style == "bars" for series in chart.series):
         return
@@ -179,7 +180,7 @@ def _leave_room(axes: Any, chart: Chart) -> None:
 
 
 def plot_partition(clients: Sequence[Ints], labels: np.ndarray[Any, Any], *, title: str = "") -> Figure:
-    """How many samples of each class each client has: one stacked bar a client."""
+    """Samples of each class on each client: one stacked bar per client."""
     figure, axes = new_figure(width=max(7.0, min(20.0, 0.12 * len(clients))))
     classes = np.unique(labels)
     counts = np.array([[int((labels[own] == label).sum()) for label in classes] for own in clients])

@@ -1,4 +1,4 @@
-"""A run's folder: configuration, metrics, checkpoints; how it is written and resumed."""
+"""The run folder: configuration, metrics and checkpoints, written and resumed."""
 
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.folder import RunFolder, export

@@ -1,4 +1,4 @@
-"""`archived.json`: marks a run's folder that came out of an archive, where rounds between evaluations are thinned."""
+"""`archived.json`: marks a run folder from an archive, which keeps few columns between evaluations."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ FILE = "archived.json"
 
 
 def mark_archived(folder: Path, version: str, made: Mapping[str, str]) -> None:
-    """Say in a run's folder which version ran it, and what its archive says of where and when it was made."""
+    """Note in a run folder which version ran it, and where and when according to its archive."""
     write_json(folder / FILE, {"format": 1, "fedlada": version, "made": dict(made)})
 
 
 def is_archived(folder: Path) -> bool:
-    """Whether rounds that were not evaluated are thinned there."""
+    """Whether the folder came from an archive."""
     return (folder / FILE).exists()
 
 
 def said_of(folder: Path) -> dict[str, str]:
-    """Where and when such a run was made, by its archive; nothing where that cannot be read."""
+    """Where and when an archived run was made; empty if that cannot be read."""
     return _read(folder)[1]
 
 
 def archived_notes(folders: Iterable[Path]) -> list[str]:
-    """A sentence for each version and each place where any of these runs was made, of those from archives."""
+    """One note per version and origin of those runs that come from archives."""
     return [
         f"Runs from an archive ({about}) have what was measured in evaluated rounds alone: training loss and drift of "
         "the rounds between them and who took part are missing, and the seconds are spread evenly over the rounds."
@@ -43,7 +43,7 @@ def _about(folder: Path) -> str:
 
 
 def _read(folder: Path) -> tuple[str, dict[str, str]]:
-    """The version that ran it, and where and when; empty where that cannot be read."""
+    """The version that ran it, and where and when; empty if that cannot be read."""
     try:
         said = json.loads((folder / FILE).read_bytes())
         return str(said["fedlada"]), {str(name): str(value) for name, value in said["made"].items()}

@@ -1,8 +1,8 @@
 """The whole state of a simulation on disk: safetensors and JSON, checked, never half written.
 
 `checkpoints/round-000040.json` names the files that make up the state after round 40, with their digests; it is written
-last, so a checkpoint exists whole or not at all. Each client's private memory has a file of its own that is written
-only when the memory has changed since the last checkpoint, so thousands of clients cost only what is new.
+last, so a checkpoint exists whole or not at all. Each client's private state has a file of its own, written only when
+the state has changed since the last checkpoint, so that thousands of clients stay cheap.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ State = TypeVar("State", Server, Kept)
 
 
 class DamagedCheckpoint(ValueError):
-    """A checkpoint that is not what was written; the message names the file."""
+    """A damaged checkpoint; the message names the file."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after a round. A simulation's history lies in `metrics.jsonl`."""
+    """The state after a round. The history is in `metrics.jsonl`."""
 
     round: int
     server: Server
@@ -40,7 +40,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Written:
-    """A client's memory that lies on disk; the weak reference tells whether it is still the current one."""
+    """A client's state on disk; the weak reference tells whether it is still current."""
 
     memory: weakref.ref[Kept]
     file: str
@@ -48,16 +48,16 @@ class Written:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last few, and the best parameters so far."""
+    """The checkpoints of one run: the most recent ones, and the best parameters so far."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder = folder
         self.keep = keep
         self.written: dict[int, Written] = {}
-        """Each client's memory as it was last written: what has not changed is not written again."""
+        """Each client's state as last written: unchanged state is not written again."""
 
     def save(self, state: Checkpoint) -> None:
-        """Write the state after a round and remove what no kept checkpoint needs any more."""
+        """Write the state after a round and remove files that no remaining checkpoint needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"round-{state.round:06d}"
         server = self._write(f"{name}.safetensors", state.server)
@@ -86,7 +86,7 @@ class Checkpoints:
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
     def forget_after(self, round: int) -> None:
-        """Remove what is newer: it was passed over as damaged, or belongs to rounds that will be run again."""
+        """Remove newer checkpoints: they are damaged, or of rounds that will be run again."""
         for newer in self.rounds():
             if newer > round:
                 (self.folder / f"round-{newer:06d}.json").unlink()
@@ -94,10 +94,10 @@ class Checkpoints:
             left_behind.unlink()
 
     def load(self, round: int, like: Server, like_kept: Kept) -> Checkpoint:
-        """The state after that round, in the shape and precision of the given ones.
+        """The state after that round, in the shapes and dtypes of the given ones.
 
-        The server comes to the place of the given one; memories stay on the host, because those of all clients may be
-        more than a device holds, and engines take those they need.
+        The server is loaded onto the device of the given one. Client states stay on the host, because together they may
+        not fit on a device; engines copy those they need.
         """
         manifest = self._manifest(round)
         for file, expected in manifest["sha256"].items():
@@ -122,7 +122,7 @@ class Checkpoints:
         return self._tensors(file)["params"]
 
     def load_memory(self, round: int, client: int) -> dict[str, Tensor]:
-        """The vectors of a client's memory after that round, by name; empty where it has none."""
+        """The vectors of a client's state after that round, by name; empty if it has none."""
         manifest = self._manifest(round)
         file = manifest["kept"].get(str(client))
         if file is None:
@@ -131,14 +131,14 @@ class Checkpoints:
         return self._tensors(file)
 
     def save_best(self, params: Tensor, round: int, metric: str, value: float) -> None:
-        """Remember the best global parameters so far."""
+        """Save the best global parameters so far."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {"params": params.detach().cpu().contiguous()}
         about = {"round": str(round), "metric": metric, "value": repr(value)}
         write_atomic(self.folder / "best.safetensors", lambda path: save_file(tensors, path, metadata=about))
 
     def best_metric(self) -> str | None:
-        """The metric by which the best parameters were kept; None where there are none."""
+        """The metric by which the best parameters were chosen; None if there are none."""
         path = self.folder / "best.safetensors"
         try:
             with safe_open(path, "pt") as file:
@@ -207,7 +207,7 @@ class Checkpoints:
 
 
 def _without_aliases(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """safetensors refuses two names for one memory (a server's first vectors can share it): copy such ones."""
+    """Copy tensors that share storage, which safetensors refuses (a server's initial vectors can)."""
     seen: set[int] = set()
     result = {}
     for name, tensor in tensors.items():

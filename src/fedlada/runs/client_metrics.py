@@ -1,4 +1,4 @@
-"""`client_metrics.jsonl`: what was measured of each client, one line for each round in which clients were tested."""
+"""`client_metrics.jsonl`: per-client metrics, one line for each round in which clients were tested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def append_values(folder: Path, values: ClientValues) -> None:
 
 
 def read_values(folder: Path) -> list[ClientValues]:
-    """The lines in their order; one that is cut short ends them."""
+    """The lines in order, up to the first truncated one."""
     found: list[ClientValues] = []
     try:
         lines = (folder / FILE).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -39,7 +39,7 @@ def read_values(folder: Path) -> list[ClientValues]:
 
 
 def forget_after(folder: Path, round: int) -> ClientValues:
-    """Drop the lines of rounds that will be run again; returns the last one that stays."""
+    """Drop the lines of rounds that will be run again; returns the last remaining line."""
     if not (folder / FILE).exists():
         return {}
     stay = [values for values in read_values(folder) if values["round"] <= round]

@@ -1,4 +1,4 @@
-"""`clients.json`: the clients' and classes' names, and how many samples of each class each client has."""
+"""`clients.json`: names of clients and classes, and the class counts of each client."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 FILE = "clients.json"
 LARGEST = 200_000
-"""Clients times classes: above this a small file would not be small."""
+"""Most entries (clients times classes) that are stored."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of client and class 0, 1, ..., where they have any."""
+    """The names of clients and classes 0, 1, ..., if they have any."""
 
     clients: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
 
     def client(self, number: int) -> str:
-        """A client's name, or its number."""
+        """A client's name, or its index."""
         return self.clients[number] if number < len(self.clients) else str(number)
 
     def label(self, number: int) -> str:
-        """A class's name, or its number."""
+        """A class's name, or its index."""
         return self.classes[number] if number < len(self.classes) else str(number)
 
 
 def write_clients(folder: Path, simulation: Simulation) -> None:
-    """Store names beside the run, and counts where labels are classes, few, and in memory."""
-    if simulation.privacy is not None or (folder / FILE).exists():  # of private clients nothing is told
+    """Store the names, and the counts if labels are classes, few, and in memory."""
+    if simulation.privacy is not None or (folder / FILE).exists():  # nothing about private clients is stored
         return
     history, counts = simulation.history, count_labels(simulation)
     names = {"client_names": history.client_names, "class_names": history.class_names}
@@ -49,21 +49,21 @@ def write_clients(folder: Path, simulation: Simulation) -> None:
 
 
 def read_names(folder: Path) -> Names:
-    """The names stored beside a run."""
+    """The names stored with a run."""
     stored = _read(folder)
     found = (stored.get(name) for name in ("client_names", "class_names"))
     return Names(*(tuple(map(str, one)) if isinstance(one, list) else () for one in found))
 
 
 def refuse_other_data(folder: Path, simulation: Simulation) -> None:
-    """Before anything is written: a configuration has the name of a user's file, not what is in it."""
+    """Refuse other data before anything is written: a configuration has a file's name, not its content."""
     stored = _read(folder).get("labels")
     if stored is not None and count_labels(simulation) is not None and stored != _digest(simulation):
-        raise ValueError(f"{folder} was trained on other data, by their labels: take another folder")
+        raise ValueError(f"{folder} was trained on other data (the labels differ): choose another folder")
 
 
 def read_clients(folder: Path) -> list[list[int]] | None:
-    """counts[client][class]; None where they are not known."""
+    """counts[client][class]; None if unknown."""
     try:
         table = np.asarray(_read(folder)["labels_per_client"])
     except (ValueError, KeyError, TypeError):
@@ -87,7 +87,7 @@ def _digest(simulation: Simulation) -> str:
 def count_labels(simulation: Simulation) -> list[list[int]] | None:
     """counts[client][class] of a simulation's training data."""
     if not isinstance(simulation.train, ArraySamples) or not isinstance(simulation.plan, Plan):
-        return None  # a dataset would have to be read whole, and real nodes keep theirs
+        return None  # a torch dataset would have to be read completely, and real nodes keep their data
     labels = simulation.train.labels()
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.min() < 0:
         return None

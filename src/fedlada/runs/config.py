@@ -1,4 +1,4 @@
-"""A run's `config.json`, and where two of them differ."""
+"""A run's `config.json`, and the difference between two of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FREE_TO_CHANGE = {
     "name",
     RAN_BY,
 }
-"""Settings that may differ when a run goes on: how far, where, how it is stored; none of it changes earlier rounds."""
+"""Settings that may differ on resume: length, device, storage. None of them changes earlier rounds."""
 LATER = {
     "combiner": "Mean()",
     "messages": "float32",
@@ -45,18 +45,18 @@ LATER = {
     "eval_clients_every": None,
     "eval_batch_size": AS_USUAL.eval_batch_size,
 }
-"""Fields that earlier versions did not store, with the value that their runs had."""
+"""Fields that earlier versions did not store, with the value of their runs."""
 REASONS = {
-    "eval_batch_size": "the last bits of what is measured depend on it",
+    "eval_batch_size": "the last bits of the metrics depend on it",
     "threads": "the last bits of the weights depend on it",
 }
-"""Why a field that changes no method must not change."""
+"""The reason why a field that does not affect the method must not change."""
 
 
 def is_experiment(config: Mapping[str, Any]) -> bool:
-    """Whether this is the configuration of an `Experiment`, from which a run can be made again.
+    """Whether this is the configuration of an `Experiment`, from which a run can be reproduced.
 
-    That of a simulation made from Python only tells it from others.
+    The configuration of a simulation made from Python only identifies it.
     """
     return "dataset" in config
 
@@ -67,14 +67,14 @@ def is_federation(config: Mapping[str, Any]) -> bool:
 
 
 def how_made(config: Mapping[str, Any]) -> str:
-    """How a run that is no experiment came about, behind "was"."""
+    """The origin of a run that is not an experiment, to follow "was" in a message."""
     return "made by a federation" if is_federation(config) else "made from Python"
 
 
 def refuse_other_than_experiment(folder: Path) -> None:
-    """An experiment does not go on with what was made by `simulate` or by a federation."""
+    """Refuse to resume a run of `simulate` or of a real federation as an experiment."""
     if (folder / "config.json").is_file() and not is_experiment(config := read_config(folder)):
-        raise ValueError(f"{folder} was {how_made(config)}: take another folder")
+        raise ValueError(f"{folder} was {how_made(config)}: choose another folder")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -84,14 +84,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration with the fields of `config` that came later; threads, which were not noted, as there."""
+    """A stored configuration with the fields of later versions; threads, once not stored, are taken from `config`."""
     later = {**LATER, "threads": config.get("threads")}
     return {**{name: value for name, value in later.items() if name in config}, **stored}
 
 
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
-    """Where two configurations differ, in words; empty where they do not."""
-    # What says most comes first: another method has other hyper-parameters too.
+    """The first difference between two configurations as text; empty if there is none."""
+    # The most telling difference comes first: another method has other hyperparameters too.
     for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
         there, here = stored.get(name), config.get(name)
         if there == here or name in FREE_TO_CHANGE:
@@ -107,10 +107,10 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
 
 
 def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
-    """A folder that holds another run, by what `stored` says of it."""
+    """Refuse a folder that holds another run, according to its `stored` configuration."""
     if difference := first_difference(stored, config):
-        way_out = "take another folder" + (
-            ", or `fedlada resume` to go on with that one" if is_experiment(stored) else ""
+        way_out = "choose another folder" + (
+            ", or continue that run with `fedlada resume`" if is_experiment(stored) else ""
         )
         raise ValueError(f"{folder} holds another run ({difference}): {way_out}")
 
@@ -118,7 +118,7 @@ def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any])
 def describe(simulation: Simulation) -> dict[str, Any]:
     """The identity of a simulation made from Python: enough to refuse a folder that holds another one.
 
-    Not the first weights: a run goes on from its checkpoint, whatever the model was given this time.
+    The initial weights are not part of it: a run resumes from its checkpoint, whatever model is given.
     """
     plan, engine = simulation.plan, simulation.engine
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
@@ -142,18 +142,18 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         **_describe_client_tests(simulation),
         **({} if simulation.attack is None else {"attack": describe_part(simulation.attack)}),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
-        # Frozen parameters and buffers, where there are any: no checkpoint holds them.
+        # Frozen parameters and buffers, if any: no checkpoint holds them.
         **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
     }
 
 
 def clients_digest(clients: Sequence[Ints]) -> str:
-    """The sample numbers of all clients as one word."""
+    """A digest of the sample indices of all clients."""
     return hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in clients)).hexdigest()
 
 
 def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:
-    """How clients are tested, where they are: the samples, and the steps of their own."""
+    """The per-client tests, if any: samples and fine-tuning steps."""
     if simulation.measures.each_client is None:
         return {}
     options, test = simulation.evaluation, simulation.measures.each_client.test
@@ -162,7 +162,7 @@ def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:
 
 
 def _describe_loss(loss: Any) -> str:
-    """By its name, and one of torch's own by what is not as the class has it by itself."""
+    """The loss by its name; torch's own losses also by the attributes that differ from their defaults."""
     name = str(getattr(loss, "__qualname__", type(loss).__qualname__))
     if not isinstance(loss, nn.modules.loss._Loss) or not type(loss).__module__.startswith("torch."):
         return name
@@ -175,7 +175,7 @@ def _describe_loss(loss: Any) -> str:
 
 
 def describe_schedule(schedule: Any) -> str | float:
-    """By its values; a plain function, also inside another schedule, has none, and is known by its rate in round 1."""
+    """A schedule by its values; a plain function, also inside another schedule, by its rate in round 1."""
     if not is_dataclass(schedule):
         return float(schedule(1))
     values = {one.name: getattr(schedule, one.name) for one in fields(schedule)}

@@ -1,4 +1,4 @@
-"""Writing files so that a kill or a full disk never leaves half of one under its name."""
+"""Atomic writes: a kill or a full disk never leaves a partly written file."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from safetensors import SafetensorError
 
 
 class CannotWrite(OSError):
-    """The disk is full, or the like; what was written before is whole."""
+    """The file could not be written, for example because the disk is full; earlier files are intact."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        super().__init__(f"{path} cannot be written ({reason}); what was saved before it is whole")
+        super().__init__(f"{path} cannot be written ({reason}); everything saved before it is intact")
 
 
 def write_atomic(path: Path, write: Callable[[Path], object], *, private: bool = False) -> None:
-    """Let `write` fill a file beside `path`, make it durable, then give it its name.
+    """Let `write` fill a temporary file, sync it, then rename it to `path`.
 
-    The umask decides who may read it, whatever `write` uses; a private file is for its owner alone.
+    The umask decides who may read it, whatever `write` uses; a private file is readable by its owner only.
     """
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.touch(0o600 if private else 0o666)
         mode = stat.S_IMODE(beside.stat().st_mode)
         write(beside)
-        beside.chmod(mode)  # safetensors makes a new file, for its owner alone
+        beside.chmod(mode)  # safetensors makes a new file, readable by its owner only
         make_durable(beside)
         os.replace(beside, path)
     except (OSError, SafetensorError) as error:
@@ -42,7 +42,7 @@ def write_atomic(path: Path, write: Callable[[Path], object], *, private: bool =
 
 
 def read_object(path: Path, name: str, missing: str) -> dict[str, Any]:
-    """A JSON file that holds an object, or one sentence about that `name`; `missing` where there is none."""
+    """A JSON file that holds an object; errors call it `name`, and `missing` is returned if there is none."""
     try:
         values = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -71,7 +71,7 @@ def digest(path: Path) -> str:
 
 
 def make_durable(path: Path) -> None:
-    """Wait until the disk holds a file or a folder's names."""
+    """Sync a file or a directory to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

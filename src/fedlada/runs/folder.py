@@ -1,4 +1,4 @@
-"""A run's folder as an observer of its simulation: configuration, metrics, checkpoints, the final model."""
+"""The run folder as an observer of its simulation: configuration, metrics, checkpoints, the final model."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ from fedlada.training.target import is_better, judged_by
 
 DISCARDED = "checkpoints-discarded"
 REPEATED = "repeated.json"
-"""How many rounds of a private run were released twice."""
-"""In the folder of a run that is done and has given up its checkpoints: its metrics are a result, to be kept."""
+"""Counts the rounds of a private run that were released twice."""
+"""Marks a finished run whose checkpoints were removed: its metrics must not be overwritten."""
 
 
 class RunFolder(Observer):
-    """Writes a run's folder and goes on from its newest whole checkpoint if there is one.
+    """Writes a run folder and resumes from its newest intact checkpoint if there is one.
 
-    `config` is anything that JSON can hold, by default what can be said of a simulation made from Python; a folder
-    that holds another configuration is refused. `upgrade` turns a stored configuration of an older version into what
-    this version would have written.
+    `config` is any JSON value, by default a description of a simulation made from Python; a folder that holds another
+    configuration is refused. `upgrade` turns a stored configuration of an older version into one of this version.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class RunFolder(Observer):
 
     @property
     def metrics_path(self) -> Path:
-        """Where the rounds are."""
+        """Path of the metrics, one line per round."""
         return self.path / "metrics.jsonl"
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
@@ -89,7 +88,7 @@ class RunFolder(Observer):
             self._lock.release()
             raise
         if simulation.round < num_rounds:
-            # A model of an earlier end of this run must not pass for the one that is being trained.
+            # A model from an earlier end of this run must not be taken for the one in training.
             (self.path / "model.safetensors").unlink(missing_ok=True)
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
@@ -108,7 +107,7 @@ class RunFolder(Observer):
 
     def on_end(self, simulation: Simulation) -> None:
         try:
-            # An error in the middle of a round leaves the state of the round before it, which is worth saving too.
+            # An error during a round leaves the state of the round before it, which is worth saving too.
             if self._lock.is_locked and simulation.round > self._saved:
                 self.save(simulation)
             if self._lock.is_locked and simulation.stopped and simulation.round:
@@ -130,7 +129,7 @@ class RunFolder(Observer):
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
     def _append(self, simulation: Simulation) -> None:
-        """Add the lines of rounds that have none: one, or none, or the one whose callback raised an error."""
+        """Add the missing lines, including that of a round whose callback raised an error."""
         for row in simulation.history[self._num_lines :]:
             append_row(self.metrics_path, row)
             self._num_lines += 1
@@ -141,13 +140,13 @@ class RunFolder(Observer):
             self._lock.acquire(timeout=0)
         except Timeout:
             raise ValueError(
-                f"another process is writing the run folder {self.path}: wait for it or take another"
+                f"another process is writing the run folder {self.path}: wait for it or choose another"
             ) from None
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
 
     def _write_config(self, config: dict[str, Any], simulation: Simulation) -> None:
-        config = json.loads(json.dumps(config))  # so that it compares equal with what a file holds
+        config = json.loads(json.dumps(config))  # so that it compares equal to a stored one
         path = self.path / "config.json"
         if path.exists():
             if is_experiment(config):
@@ -157,13 +156,13 @@ class RunFolder(Observer):
             refuse_another(self.path, stored, config)
             if "threads" in config and "threads" not in found and simulation.engine.device.type == "cpu":
                 self.warn(
-                    f"{self.path} was stored by an earlier version, which did not note its number of threads: it goes "
-                    f"on with {config['threads']}, and its last bits may not be those of a run in one go"
+                    f"{self.path} was stored by an earlier version, which did not record its number of threads: it "
+                    f"resumes with {config['threads']}, and its last bits may differ from those of an uninterrupted run"
                 )
-            if "rounds" in stored:  # asking for less must not forget how far the run was to go
+            if "rounds" in stored:  # a smaller number of rounds must not shorten the stored one
                 config["rounds"] = max(stored["rounds"], config["rounds"])
         elif self.metrics_path.exists():
-            raise ValueError(f"{self.path} holds metrics but no config.json: take another folder")
+            raise ValueError(f"{self.path} holds metrics but no config.json: choose another folder")
         refuse_other_data(self.path, simulation)
         rows = read_rows(self.metrics_path)  # damaged ones are refused before anything is written
         self._refuse_another_best(simulation, rows)
@@ -190,25 +189,25 @@ class RunFolder(Observer):
             repeated = self.path / REPEATED
             known = read_object(repeated, str(repeated), "")["rounds"] if repeated.exists() else 0
             simulation.privacy.resume(rows, simulation.round, known)
-            if simulation.privacy.repeated:  # before the lines that say so are gone
+            if simulation.privacy.repeated:  # before the lines that record it are gone
                 write_json(repeated, {"rounds": simulation.privacy.repeated})
         had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:
-            why = "too few whole lines of metrics" if lines_missing else "no whole checkpoint"
-            goes_on = "the run starts again" if starts_again else f"it goes on from round {simulation.round}"
+            why = "too few intact lines of metrics" if lines_missing else "no intact checkpoint"
+            goes_on = "the run starts over" if starts_again else f"it resumes from round {simulation.round}"
             self.warn(f"{self.path} has {why}: {goes_on}{self._put_metrics_aside()}")
         self.checkpoints.forget_after(simulation.round)
         for left_behind in self.path.glob(".*.part"):
             left_behind.unlink()
-        # Rounds since the checkpoint will be run again, to the same bits: each has one line in the end.
+        # Rounds since the checkpoint will be run again, to the same bits: each has exactly one line in the end.
         write_rows(self.metrics_path, rows[: simulation.round])
         simulation.measures.by_client = client_metrics.forget_after(self.path, simulation.round)
-        if simulation.round == 0:  # from here on every round is there
+        if simulation.round == 0:  # from here on every round is complete
             (self.path / archived.FILE).unlink(missing_ok=True)
             (self.path / DISCARDED).unlink(missing_ok=True)
         self._num_lines = simulation.round
-        # A best round after the checkpoint will be met again too, so only the value before it counts here.
+        # A best round after the checkpoint will be run again too, so only the value before it counts here.
         self._best = self._best_so_far(simulation)
         self._new_best = None
 
@@ -219,13 +218,13 @@ class RunFolder(Observer):
         return simulation.history.best(simulation.best)
 
     def _refuse_another_best(self, simulation: Simulation, rows: list[Row]) -> None:
-        """The best parameters so far were kept by one metric: by another they would not be the best."""
+        """Refuse another metric than the one by which the best parameters were chosen so far."""
         kept_by, metric = self.checkpoints.best_metric(), simulation.best or simulation.history_of(rows).judged_by
         if kept_by is not None and rows and kept_by != metric:
             raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: leave best as it was")
 
     def _put_metrics_aside(self) -> str:
-        """Keep the file as it is, under a name that is free: lines behind a damaged one may be whole."""
+        """Keep the file under an unused name: lines after a damaged one may be intact."""
         if not self.metrics_path.exists():
             return ""
         names = ("metrics.old.jsonl", *(f"metrics.old-{number}.jsonl" for number in range(2, 10_000)))
@@ -235,7 +234,7 @@ class RunFolder(Observer):
 
 
 def ran_by(simulation: Simulation) -> dict[str, str]:
-    """The engine that ran a run, why that one, and the loss that it computed."""
+    """The engine of a run, the reason for that choice, and its loss."""
     engine = simulation.engine
     return {"engine": engine.kind, "reason": engine.why, "loss": engine.loss_name}
 
@@ -243,7 +242,7 @@ def ran_by(simulation: Simulation) -> dict[str, str]:
 def discard_states(folder: Path) -> None:
     """Remove a run's checkpoints and model: its history stays, but it cannot be extended.
 
-    Not of a run that another process is extending just now.
+    A run that another process is extending is left alone.
     """
     if not (folder / "checkpoints").exists():
         return

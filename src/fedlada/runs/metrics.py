@@ -18,7 +18,7 @@ from fedlada.training.history import Row
 
 COUNTS = ("bytes_up", "bytes_down")
 COHORTS = ("clients", "lost", "refused")
-"""Every round has these; an archive keeps no others of most rounds."""
+"""Columns of every round; an archive keeps only these for most rounds."""
 MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds", "epsilon"}
 MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
 MEASURED |= {
@@ -28,7 +28,7 @@ MEASURED |= {
     for of in ("", "_worst_decile", "_std")
 }
 EVALUATED = ("test_", "validation_", "full_train_", "client_", "personal_")
-"""How the names of what is measured in some rounds alone begin."""
+"""Prefixes of metrics that are measured only in some rounds."""
 
 
 def is_evaluated(row: Row) -> bool:
@@ -37,16 +37,16 @@ def is_evaluated(row: Row) -> bool:
 
 
 class DamagedMetrics(ValueError):
-    """A line that is JSON but no round; the message names file and line."""
+    """A line of JSON that is not a round; the message names file and line."""
 
 
 def to_line(row: Row) -> str:
-    """A row as one line of strict JSON: what is not finite becomes null."""
+    """A row as one line of strict JSON; non-finite numbers become null."""
     return json.dumps(_plain(row), allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: a callback may put numbers and arrays of numpy and torch into a row; all else is its text."""
+    """The value as JSON: NumPy and torch numbers and arrays are converted, all else becomes text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (str, int)):
@@ -59,9 +59,9 @@ def _plain(value: Any) -> Any:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rounds 1, 2, ... as far as the file goes without a gap; a line cut short by a kill ends it.
+    """The rounds 1, 2, ... without a gap, up to a line truncated by a kill.
 
-    A whole line that cannot be a round's is one sentence: what is behind it is not lost unnoticed.
+    A complete line that is not a round is an error, so that the lines after it are not lost silently.
     """
     rows: list[Row] = []
     try:
@@ -76,13 +76,13 @@ def read_rows(path: Path) -> list[Row]:
         if not isinstance(row, dict) or row.get("round") != len(rows) + 1:
             break
         if fault := _fault(row):
-            raise DamagedMetrics(f"{path}, line {len(rows) + 1}: {fault}: put the line right or remove it")
+            raise DamagedMetrics(f"{path}, line {len(rows) + 1}: {fault}: correct the line or remove it")
         rows.append(row)
     return rows
 
 
 def _fault(row: Row) -> str:
-    """Why a row is not one of ours; columns of callbacks may hold anything."""
+    """The reason why a row is invalid; columns of callbacks may hold anything."""
     for name in (*COUNTS, *COHORTS):
         if name not in row:
             return f"it has no {name}"

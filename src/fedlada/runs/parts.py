@@ -1,4 +1,4 @@
-"""A method's parts as text, which distinguishes two runs."""
+"""A method's parts as text, to compare two runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import map_inside
 
 PARTS = "parts"
-"""In the configuration of a run with a method of one's own: what that is made of."""
+"""Key in the configuration of a run with a user's own method: the parts it is made of."""
 
 
 def describe_part(part: object) -> str:
-    """A transform or server optimizer by its name and hyper-parameters, never by its place in memory."""
-    # Not all that was set on a dataclass: what it has computed for itself is no hyper-parameter.
+    """A transform or server optimizer by its name and hyperparameters, without memory addresses."""
+    # Only the fields of a dataclass: attributes that it computes are not hyperparameters.
     own = (
         {one.name: getattr(part, one.name) for one in fields(part)}
         if is_dataclass(part)
@@ -30,7 +30,7 @@ def describe_part(part: object) -> str:
 
 
 def describe_method(method: FederatedMethod) -> dict[str, Any]:
-    """A method by its name and its parts; a subclass also by what it is, because it may override any call."""
+    """A method by its name and its parts; a subclass also by its class, because it may override any call."""
     kind = type(method)
     own = {one.name for one in fields(method)} - {one.name for one in fields(FederatedMethod)}
     subclass = {
@@ -48,7 +48,7 @@ def describe_method(method: FederatedMethod) -> dict[str, Any]:
 
 
 def words_of(thing: object) -> str:
-    """Its own words; those of a user's, which say nothing but its place in memory, by what it holds."""
+    """The repr of a part; a default repr, which is only a memory address, is replaced by the attributes."""
     return describe_part(thing) if _says_its_place(thing) else repr(thing)
 
 
@@ -58,7 +58,7 @@ def _says_its_place(thing: object) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """A setting in words: a tensor by what it holds, a function by its name."""
+    """A setting as text: a tensor by a digest of its values, a function by its name."""
     value = map_inside(_Named, value)
     if isinstance(value, (FunctionType, MethodType)):
         return value.__qualname__
@@ -66,7 +66,7 @@ def describe_value(value: Any) -> str:
 
 
 class _Named:
-    """A tensor by what it holds: its own words leave out the middle, and name the device."""
+    """A tensor by a digest of its values: its own repr omits the middle and names the device."""
 
     def __init__(self, tensor: Tensor) -> None:
         content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

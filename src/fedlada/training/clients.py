@@ -1,4 +1,4 @@
-"""Each client's model on its own test samples: as it comes from the server, and after a few steps of its own."""
+"""Per-client tests: the server's model on each client's samples, and after local fine-tuning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedlada.methods.state import Kept, Server
 
 @dataclass(frozen=True, eq=False)
 class EachClient:
-    """Measures clients one by one. Nothing of it touches the state of the run."""
+    """Evaluates each client. The state of the run is not changed."""
 
     engine: Engine
     plan: Plan
@@ -26,7 +26,7 @@ class EachClient:
     options: EvaluationOptions
 
     def measured(self, server: Server, kept: Mapping[int, Kept]) -> Measured:
-        """The server's model; where parameters are personal, with each client's own."""
+        """Metrics of the server's model, with each client's personal parameters if there are any."""
         if self.engine.method.personal is None:
             return self._on(server.params, np.arange(len(self.test.owners)))
         own = ((client, self.engine.method.own_params(server.params, kept.get(client))) for client in self.test.clients)
@@ -35,7 +35,7 @@ class EachClient:
     def fine_tuned(self, server: Server, kept: Mapping[int, Kept], *, round: int, lr: float, at_once: int) -> Measured:
         """Each client's model after `personal_steps` steps of the method's own chain on its training samples.
 
-        So many clients at a time train at once, as many as in a round. The batches are those of no round.
+        As many clients train at once as in a round. The batches differ from those of all rounds.
         """
         assert self.options.personal_steps is not None
         work = replace(self.plan.work, steps=self.options.personal_steps)
@@ -55,7 +55,7 @@ class EachClient:
 
     def _trained(self, server: Server, kept: Mapping[int, Kept], plan: RoundPlan) -> Iterator[tuple[int, Tensor]]:
         engine = self.engine
-        # All answers first: a memory may still be on its way to the host, and evaluation needs the engine's model.
+        # All uploads first: client state may still be copying to the host, and evaluation needs the engine's model.
         answers = [
             (answer.work.client, server.params - engine.outward(answer.upload).delta, answer.kept)
             for answer in engine.answers(server.broadcast, plan, kept)

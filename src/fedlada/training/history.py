@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 """One round: `round, lr, train_loss, drift, bytes_up, bytes_down, seconds`, who took part, and what was evaluated."""
 ClientValues = dict[str, Any]
-"""The `round` in which clients were tested, and a list by client of each value; None for those without test samples."""
+"""The `round` in which clients were tested, and each metric as a list by client; None without test samples."""
 
 
 class History(Sequence[Row]):
-    """The rounds in their order; `history["test_accuracy"]` is one column, with None where it was not measured.
+    """The rounds in order; `history["test_accuracy"]` is one column, with None where it was not measured.
 
-    `client_names` and `class_names` are the names of client and class 0, 1, ..., where they have any.
+    `client_names` and `class_names` are the names of clients and classes 0, 1, ..., if they have any.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class History(Sequence[Row]):
 
     @property
     def judged_by(self) -> str:
-        """The metric that a run is judged by: test accuracy where it was measured, else test loss."""
+        """The metric that a run is judged by: test accuracy if it was measured, else test loss."""
         return judged_by({name for row in self.rows for name, value in row.items() if value is not None})
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:
@@ -85,17 +85,17 @@ class History(Sequence[Row]):
         return [round for round, _ in pairs], [value for _, value in pairs]
 
     def rounds_to(self, target: float, metric: str = "test_accuracy") -> int | None:
-        """The round of the first evaluation at or above the target, of losses at or below; None if there was none."""
+        """The round of the first evaluation at or above the target (a loss: at or below); None if there was none."""
         pairs = zip(*self.measured(metric), strict=True)
         return next((round for round, value in pairs if is_reached(metric, value, target)), None)
 
     def bytes_to(self, target: float, metric: str = "test_accuracy") -> int | None:
-        """All that had travelled, up and down, by the first evaluation that reached the target."""
+        """Total traffic in bytes, up and down, until the first evaluation that reached the target."""
         arrived = self.rounds_to(target, metric)
         return None if arrived is None else sum(row["bytes_up"] + row["bytes_down"] for row in self.rows[:arrived])
 
     def best(self, metric: str | None = None) -> float | None:
-        """The highest value of a metric, of losses the lowest; by default of what the run is judged by."""
+        """The highest value of a metric, or the lowest of a loss; by default of the metric that judges the run."""
         if metric is not None:
             self._check(metric)
         name = metric or self.judged_by
@@ -119,21 +119,21 @@ class Result:
     history: History
     method: FederatedMethod
     server: Server
-    """The server's whole final state."""
+    """The server's final state."""
     stopped: str
     """Why the simulation ended."""
     engine: str = ""
     """The engine that ran the clients: "sequential" or "stacked"."""
     engine_reason: str = ""
-    """How, and where it is not what was asked for, why."""
+    """Details of the engine, and the reason if it is not the one requested."""
     loss: str = ""
-    """The name of the loss: the one that was given, or the one that was chosen by the targets."""
+    """The name of the loss: the given one, or the default for the targets."""
     name: str = ""
-    """How the run is called; empty where it goes by its method's name."""
+    """The run's name; empty if it has only its method's name."""
     clients: ClientValues = field(default_factory=dict)
-    """With `client_test`, what was measured of each client in the last evaluated round."""
+    """With `client_test`, the metrics of each client in the last evaluated round."""
     kept: Mapping[int, Kept] = field(default_factory=dict)
-    """The private memory of each client that took part, where the method or personal parameters need one."""
+    """The private state of each client that took part, if the method or personal parameters need one."""
 
     def __repr__(self) -> str:
         return "\n".join([*self._about(), repr(self.history)])
@@ -149,7 +149,7 @@ class Result:
         return [
             f"Result of {self.name or self.method.name}: {self.stopped}",
             f"{type(self.model).__name__} with {size} trained by {self.loss or 'its loss'}; "
-            f"{megabytes:.2f} MB travelled, {seconds:.1f} s",
+            f"{megabytes:.2f} MB sent, {seconds:.1f} s",
         ]
 
     def client_model(self, client: int) -> nn.Module:
@@ -157,9 +157,9 @@ class Result:
         return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(client)))
 
     def plot(self, metric: str | None = None) -> Figure:
-        """A picture of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
+        """A plot of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
         from fedlada.plots.draw import plot_histories
 
         if metric is not None:
-            self.history[metric]  # a name that is not there is one sentence
+            self.history[metric]  # an unknown name is an error
         return plot_histories({self.name or self.method.name: [self.history]}, metric=metric)

@@ -1,4 +1,4 @@
-"""The evaluations of a run: on test and validation data, on what clients hold, and for each client."""
+"""The evaluations of a run: on test and validation data, on the clients' training data, and per client."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from fedlada.training.clients import EachClient
 from fedlada.training.history import ClientValues, Row
 
 TRIED = 16
-"""Samples on which metrics are tried before the first round."""
+"""Samples on which metrics are checked before the first round."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """One evaluation: of these samples, after so many rounds."""
+    """One evaluation: its samples and its interval in rounds."""
 
     name: str
     samples: Samples
     every: int
     metrics: Mapping[str, Metric]
     with_others: bool = True
-    """Whether the other models that a server keeps are evaluated too."""
+    """Whether the server's other models are evaluated too."""
 
 
 class Measures:
-    """Adds to a row what is to be measured in its round. What cannot be measured is said before the first round."""
+    """Adds to a row the evaluations due in its round. Metrics that fail are reported before the first round."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Measures:
         given = {name: samples for name, samples in data.items() if samples is not None}
         self.due = [Due(name, samples, options.eval_every, metrics) for name, samples in given.items()]
         if train is not None and options.eval_train_every is not None and isinstance(plan, Plan):
-            # Repeated as often as clients hold them; a partition may leave some out.
+            # Repeated for each client that holds them; a partition may leave some out.
             held = train.chosen(np.concatenate(plan.clients))
             self.due.append(Due("full_train", held, options.eval_train_every, {}, with_others=False))
         self.each_client: EachClient | None = None
@@ -64,16 +64,18 @@ class Measures:
             self.each_client = EachClient(engine, plan, client_test, options)
             given["client test"] = client_test.samples
         elif options.personal_steps is not None:
-            raise ValueError("personal_steps needs client_test, what each client is tested on: client_test=0.2, say")
+            raise ValueError(
+                "personal_steps needs the clients' test samples: give client_test, such as client_test=0.2"
+            )
         self.by_client: ClientValues = {}
-        """Values of each client in the last round in which clients were tested."""
+        """Metrics of each client in the last round in which clients were tested."""
         for what, samples in given.items():
             engine.check_test(samples, what)
         if metrics:
             self.names()
 
     def names(self) -> list[str]:
-        """The names of what is evaluated, by trying it on a few samples: what fails is said before the first round."""
+        """Names of all metrics, found by evaluating a few samples: errors are reported before the first round."""
         names = ["train_loss"]
         others = self.engine.method.server.other_models(self.start.params, self.start.optimizer)
         for one in self.due:
@@ -88,7 +90,7 @@ class Measures:
         return names
 
     def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
-        """The names of the measures of such samples."""
+        """Names of the metrics of these samples."""
         few = samples.chosen(permutation(bits(0, "metrics"), len(samples))[:TRIED])
         given = {**metrics, "": lambda *_: 0.0}  # at least one: a graph is not captured for this
         with randomness_restored():
@@ -101,14 +103,14 @@ class Measures:
         return [name for name in measured if name]
 
     def check(self, metric: str) -> None:
-        """Refuse the name of a metric that no round will have."""
+        """Refuse a metric that no round will have."""
         known = self.names()
         if metric not in known:
             data = "" if any(one.with_others for one in self.due) else "; give test="
             raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
 
     def add(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
-        """Add to a row what is due in this round, unless it is there; `kept` is the method's part of the memories."""
+        """Add the evaluations due in this round, unless present; `kept` is the method's part of client states."""
         for one in self.due:
             if f"{one.name}_loss" in row or not (is_last or row["round"] % one.every == 0):
                 continue
@@ -123,7 +125,7 @@ class Measures:
     def _add_clients(
         self, each: EachClient, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool
     ) -> None:
-        """Add what clients measure on their own test samples, and remember it client by client."""
+        """Add the clients' metrics on their own test samples, and store them per client."""
         options, round = self.options, row["round"]
         values: ClientValues = self.by_client if self.by_client.get("round") == round else {"round": round}
 
@@ -145,5 +147,5 @@ class Measures:
 
 
 def finite(value: float) -> float | None:
-    """The value, or None where it is not a number: rows are plain data that JSON can hold."""
+    """The value, or None if it is not finite: rows must be valid JSON."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Whoever wants to know what a simulation does: progress, metrics, checkpoints, the user's own callbacks."""
+"""Observers of a simulation: progress, early stopping and the user's own callbacks."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class _FunctionObserver(Observer):
 
 
 def as_observers(callbacks: Sequence[Callback]) -> list[Observer]:
-    """Observers as they are, functions as observers of rounds."""
+    """Callbacks as observers; a function is called after each round."""
     if callable(callbacks) or isinstance(callbacks, Observer):
         raise ValueError(f"callbacks must be a list: callbacks=[{getattr(callbacks, '__name__', 'mine')}]")
     return [as_observer(callback) for callback in callbacks]
 
 
 def as_observer(callback: Callback) -> Observer:
-    """An observer as it is, a function as an observer of rounds."""
+    """An observer itself; a function as an observer that is called after each round."""
     if not (callable(callback) or isinstance(callback, Observer)):
         raise ValueError(f"a callback must be a function (simulation, row) or a fedlada.Observer, got {callback!r}")
     return callback if isinstance(callback, Observer) else _FunctionObserver(callback)
 
 
 class StopAt(Observer):
-    """Ends a run when one of the targets is reached, or after so many seconds."""
+    """Ends a run when one of the targets or the time limit is reached."""
 
     def __init__(self, targets: Sequence[Target], seconds: float | None) -> None:
         self.targets = targets
@@ -67,10 +67,10 @@ def _reached(metric: str, value: str, round: int) -> str:
 
 
 class SaysLoss(Observer):
-    """Says once which loss was chosen by the targets."""
+    """Prints once which loss was chosen for the targets."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        print(f"fedlada: the loss is {loss_in_words(simulation.engine)}; loss= takes another", file=sys.stderr)
+        print(f"fedlada: the loss is {loss_in_words(simulation.engine)}; set another with loss=", file=sys.stderr)
 
 
 def loss_in_words(engine: Engine) -> str:
@@ -79,7 +79,7 @@ def loss_in_words(engine: Engine) -> str:
 
 
 def describe(row: Row) -> str:
-    """A round in a few words: loss and whatever was evaluated."""
+    """A round in brief: training loss and evaluations."""
     parts = [] if row.get("train_loss") is None else [f"training loss {row['train_loss']:.4f}"]
     parts += [
         f"{name.replace('_', ' ')} {value:.4f}"
@@ -95,7 +95,7 @@ def describe(row: Row) -> str:
 
 
 class PlainProgress(Observer):
-    """A line about every tenth of the way: for logs and pipes, and where rich is not installed."""
+    """One line per tenth of the run: for logs and pipes, and without rich."""
 
     def __init__(self, stream: TextIO | None = None, label: str = "") -> None:
         self.stream = stream
@@ -112,5 +112,5 @@ class PlainProgress(Observer):
             return
         per_round = (time.monotonic() - self.start) / (done - self.first)
         left = f"{per_round * (self.num_rounds - done):.0f} s left"
-        # stderr is looked up now, so that whoever replaced it since sees the line
+        # look stderr up now: it may have been replaced since
         print(f"{self.label}round {done}/{self.num_rounds}: {describe(row)}, {left}", file=self.stream or sys.stderr)

@@ -1,4 +1,4 @@
-"""The privacy of a run: its noise, what it spends, and what its rows withhold."""
+"""The privacy of a run: its noise, the epsilon it spends, and the columns it withholds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedlada.training.history import Row
 
 WITHHELD: Row = {"train_loss": None, "drift": None, "bytes_by_client": {}}
 WITHHELD |= {"clients": [], "lost": [], "refused": [], "idle": []}
-"""Columns that would tell of clients what the noise hides."""
+"""Columns that would reveal what the noise hides."""
 
 
 def with_solved_noise(method: FederatedMethod, cohorts: Cohorts, num_clients: int, rounds: int) -> FederatedMethod:
-    """The same method; where it is private and names an epsilon alone, with the noise that spends it."""
+    """The same method; if it is private with only an epsilon, with the noise that spends it."""
     if not isinstance(method.combiner, Private):
         return method
     return replace(method, combiner=with_noise(method.combiner, cohorts, num_clients, rounds))
@@ -38,8 +38,8 @@ class Privacy:
         cohorts, num_clients, self.num_steps = _public_facts(plan)
         if any(rule.every > 1 for rule in exchange.rules.values()):
             raise ValueError(
-                "vectors that are sent every few rounds need to know who took part, which Private withholds: let each "
-                "travel in every round, as with messages='lean:v=log8'"
+                "vectors that are sent every few rounds need to know who took part, which Private withholds: send "
+                "every vector in every round, as with messages='lean:v=log8'"
             )
         assert private.noise_multiplier is not None, "the noise is solved for before the simulation is made"
         self.private, self.seed, self.is_secret = private, plan.seed, is_secret
@@ -49,35 +49,35 @@ class Privacy:
         self.exchange, self.method = exchange, exchange.method
         self.positive = _positive(self.method)
         self.bytes: dict[str, int] = {}
-        """Of one client's messages, by vector."""
-        names = {name for path, _ in named_tensors(self.method.rehearsal.upload) for name in (path, _short(path))}
+        """Bytes of one client's messages, by vector."""
+        names = {name for path, _ in named_tensors(self.method.dry_run.upload) for name in (path, _short(path))}
         if unknown := sorted(set(private.scales) - names):
             raise ValueError(f"Private has a scale for {unknown[0]!r}, which {self.method.name} does not send")
         self.repeated = 0
-        """Releases of rounds that were run again with other noise, and so count twice."""
+        """Number of rounds released again with other noise, which therefore count twice."""
         if said := self.exhausted(0):
-            raise ValueError(f"not even one round can be run: {said}; take more noise or a larger epsilon")
+            raise ValueError(f"not even one round can be run: {said}; use more noise or a larger epsilon")
 
     def epsilon(self, round: int) -> float:
-        """Spent after so many rounds."""
+        """Epsilon spent after this many rounds."""
         return self.accountant.epsilon(round + self.repeated)
 
     def exhausted(self, round: int) -> str:
-        """Why no round may follow that one; empty where one may."""
+        """The reason why no further round is allowed; empty if one is."""
         most = self.private.epsilon
         if most is None or (coming := self.epsilon(round + 1)) <= most:
             return ""
         return f"round {round + 1} would spend epsilon {coming:.4g}, more than the target of {most:g}"
 
     def coming(self, round: int) -> Coming:
-        """The facts of a round for the combiner: nothing that depends on who comes."""
+        """The facts of a round for the combiner: none depends on which clients take part."""
         normal = from_system if self.is_secret else from_seed(self.seed, round)
         return Coming(self.expected, normal, self.positive)
 
     def public(self, result: CohortResult, combiner: Combiner, method: FederatedMethod, server: Server) -> CohortResult:
-        """The result with nothing but the noisy sum for the server's step.
+        """The result, reduced to the noisy sum for the server's step.
 
-        Where nobody came, or nobody with numbers, it is noise alone: that a round is skipped would tell of clients.
+        An empty round releases noise alone: skipping it would reveal who took part.
         """
         mean = result.mean
         if mean is None:
@@ -85,21 +85,21 @@ class Privacy:
         return replace(result, mean=mean, weight=self.expected, num_steps=float(self.num_steps))
 
     def withheld(self, row: Row, server: Server) -> Row:
-        """A row without what depends on who came and on what they have, and with the epsilon spent so far."""
+        """A row without columns that depend on the clients, and with the epsilon spent so far."""
         found = {**row, **WITHHELD, **self._traffic(server), "epsilon": self.epsilon(row["round"])}
         return {**found, "repeated": self.repeated} if self.is_secret else found
 
     def resume(self, rows: Sequence[Row], round: int, repeated: int) -> None:
-        """Go on after that round of a run whose rows these are: those behind it will be released again.
+        """Resume after that round of a run with these rows: later rounds will be released again.
 
-        `repeated` is how many were known to be so when the run was last resumed.
+        `repeated` is the number of repeated releases before this resume.
         """
         if self.is_secret:
             last = int(rows[-1].get("repeated", 0)) if rows else 0
             self.repeated = max(repeated, max(len(rows), round) + last - round)
 
     def _traffic(self, server: Server) -> Row:
-        """The bytes of a round that has as many clients as are expected, from the shapes of its messages alone."""
+        """The bytes of a round with the expected number of clients, from the shapes of its messages alone."""
         if not self.bytes:
             down, up = server.broadcast, _upload(self.method, server)
             encoded = self.exchange.encode(map_tensors(torch.ones_like, down), round=1)
@@ -113,14 +113,14 @@ class Privacy:
 
 
 def _upload(method: FederatedMethod, server: Server) -> Upload:
-    """An upload of the shapes of all others."""
+    """An upload of zeros in the right shapes."""
     return method.finish(method.begin(server.broadcast, method.init_kept(server.params), lr=1.0), 1)[0]
 
 
 def _public_facts(plan: Rounds) -> tuple[Cohorts, int, int]:
-    """How cohorts are drawn, from how many clients, and how many local steps each takes."""
+    """The client sampling, the number of clients and their local steps."""
     if getattr(plan, "weights", "uniform") != "uniform":
-        raise ValueError("Private counts every client alike: take weights='uniform' with it")
+        raise ValueError("Private weights every client equally: use weights='uniform'")
     cohorts, num_clients, work = (getattr(plan, name, None) for name in ("cohorts", "num_clients", "work"))
     if not isinstance(cohorts, Cohorts) or not isinstance(num_clients, int) or not isinstance(work, LocalWork):
         raise ValueError("Private needs a plan with cohorts, num_clients and work")
@@ -128,16 +128,16 @@ def _public_facts(plan: Rounds) -> tuple[Cohorts, int, int]:
     steps = known.pop()
     if known or steps is None:
         raise ValueError(
-            "the mean number of local steps would tell how much data clients have, which Private must hide: take "
-            "local_steps with it"
+            "the mean number of local steps would reveal how much data clients have, which Private must hide: use "
+            "local_steps"
         )
     return cohorts, num_clients, steps
 
 
 def _positive(method: FederatedMethod) -> frozenset[str]:
-    """The names of the uploaded vectors that hold positive numbers alone."""
+    """Names of the uploaded vectors that must stay positive."""
     declared = {f"extra.{index}.{name}" for index, part in enumerate(method.local) for name in part.positive}
-    return frozenset(declared & {name for name, _ in named_tensors(method.rehearsal.upload)})
+    return frozenset(declared & {name for name, _ in named_tensors(method.dry_run.upload)})
 
 
 def _short(path: str) -> str:

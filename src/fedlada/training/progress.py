@@ -11,32 +11,32 @@ from fedlada.training.observers import PlainProgress, describe
 from fedlada.training.simulation import Observer, Simulation
 
 WIDE = 120
-"""Columns of a terminal from which a line has room for everything."""
+"""Width of a terminal, in columns, that fits a full line."""
 SECONDS_BETWEEN = 0.2
-"""Least time between two updates of a notebook's line: a front end cannot show thousands in a second."""
+"""Least time between two updates of a notebook's line: a front end cannot show thousands per second."""
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
 def shell() -> Any:
-    """IPython's shell where this runs in one, else None."""
+    """The IPython shell that this runs in, or None."""
     ipython = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
 
 
 def in_a_notebook() -> bool:
-    """Whether IPython's shell belongs to a kernel, whose front end shows what is displayed."""
+    """Whether IPython runs in a kernel, such as a notebook's."""
     return hasattr(shell(), "kernel")
 
 
 def somebody_watches() -> bool:
-    """Whether a progress display would be seen as it moves: on a terminal, or in a notebook."""
+    """Whether a live progress display is visible: on a terminal or in a notebook."""
     return in_a_notebook() or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def is_interactive() -> bool:
-    """Whether a person types Python here: its prompt, `python -i`, IPython or a notebook; not a script."""
+    """Whether Python is interactive: its prompt, `python -i`, IPython or a notebook; not a script."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or shell() is not None
 
 
@@ -54,7 +54,7 @@ def live_or_plain(label: str = "") -> Observer:
 
 
 def in_brief(news: str, width: int) -> str:
-    """The news that a line so wide has room for: all that a round measured, or the accuracy alone."""
+    """A round's metrics that fit the given width: all of them, or the accuracy alone."""
     if width >= WIDE:
         return news
     parts = news.split(", ")
@@ -62,7 +62,7 @@ def in_brief(news: str, width: int) -> str:
 
 
 def new_bars() -> Progress:
-    """Bars on standard error, each with a field `news` for what there is to say."""
+    """Progress bars on standard error, each with a text field `news`."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -96,7 +96,7 @@ class LiveProgress(Observer):
 
 
 class NotebookProgress(Observer):
-    """One line of a notebook that is replaced after each round, and stays as the last."""
+    """One line of a notebook that is replaced after each round."""
 
     def __init__(self, label: str = "") -> None:
         self.label = f"{label}: " if label else ""

@@ -1,4 +1,4 @@
-"""Arguments that users may leave out or name, made into objects: device, method, model, rates, messages, clients."""
+"""Resolution of user arguments into objects: device, method, model, rates, messages, clients."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from fedlada.training.target import ACCURACY, Target
 
 Model = nn.Module | Callable[[], nn.Module]
 Place = tuple[torch.device, torch.dtype]
-"""Where samples lie, and in which precision."""
+"""The device and dtype of samples."""
 
 
 def resolve_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The precision of that name, or the given one."""
+    """The dtype of that name, or the given dtype."""
     named = {"float32": torch.float32, "float64": torch.float64}
     if isinstance(dtype, str):
         one_of("dtype", dtype, tuple(named))
@@ -51,7 +51,7 @@ def resolve_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
+    """The device of that name; "auto" is a GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -64,7 +64,7 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
-    """The method, or what is suggested under that name."""
+    """The method, or the suggested one of that name."""
     if isinstance(method, FederatedMethod):
         for part in method.local:
             check_transform(part)
@@ -76,13 +76,13 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
 
 
 def resolve_personal(personal: str | Sequence[str], method: FederatedMethod, model: nn.Module) -> FederatedMethod:
-    """The method with those of the model's parameters as personal ones that have these names, or match as `head.*`."""
+    """The method with the parameters that match these names or patterns, such as `head.*`, as personal ones."""
     own = personal_of(personal, model)
     return method if own is None else replace(method, personal=own)
 
 
 def personal_of(personal: str | Sequence[str], model: nn.Module) -> Personal | None:
-    """The model's parameters with these names or patterns; as text, with commas between them."""
+    """The model's parameters that match these names or patterns; text is split at commas."""
     words = personal.split(",") if isinstance(personal, str) else personal
     patterns = [word.strip() for word in words if word.strip()]
     if not patterns:
@@ -101,21 +101,21 @@ def personal_of(personal: str | Sequence[str], model: nn.Module) -> Personal | N
 
 
 def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
-    """The rate of each round as given; what is left out goes with the method's name."""
+    """The learning-rate schedule; defaults come with the method's name."""
     values = suggested(method) if isinstance(method, str) and not callable(lr) else {"lr_decay": 1.0}
     rate, decay = values.get("lr") if lr is None else lr, values["lr_decay"] if lr_decay is None else lr_decay
     if rate is None:
-        raise ValueError("lr must be given with a method of one's own: a rate comes with a name alone")
+        raise ValueError("lr must be given with your own method: only a built-in name comes with a default rate")
     return as_schedule(rate, decay)
 
 
 def resolve_messages(messages: str | Messages, method: FederatedMethod) -> Messages:
-    """The rules, if they suit the method and name only vectors that some method sends."""
+    """The compression rules, checked against the method."""
     if not isinstance(messages, Messages):
         messages = Messages.parse(messages)
     messages.of(method)
     own = vectors(method)
-    if not messages.unusual_names <= {*own, *map(short, own)}:  # else all recipes need not be asked
+    if not messages.unusual_names <= {*own, *map(short, own)}:  # otherwise the other recipes need not be checked
         messages.check_names({*own, *_known_vectors()})
     return messages
 
@@ -126,12 +126,12 @@ def _known_vectors() -> frozenset[str]:
 
 
 def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Module:
-    """The model, or the one that the function makes, whose first weights the seed fixes."""
+    """The model, or the one that the function makes, with initial weights fixed by the seed."""
     if dtype not in (None, torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if isinstance(model, nn.Module):
         return model
-    # One thread: some initializers (orthogonal_) are sums, whose last bits depend on the number of threads.
+    # One thread: the last bits of some initializers (orthogonal_) depend on the number of threads.
     with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
         torch.manual_seed(torch_seed(seed, "first weights"))
         try:
@@ -161,21 +161,21 @@ def resolve_targets(stop_at: Mapping[str, float] | None, accuracy: float | None)
 
 
 def check_targets(targets: Sequence[Target], simulation: Simulation) -> None:
-    """Refuse a target that no round can reach, because nobody measures it."""
+    """Refuse a target whose metric is not measured."""
     for target in targets:
         try:
             simulation.measures.check(target.metric)
         except ValueError as error:
             if target.metric == ACCURACY and simulation.test is not None:
                 raise ValueError(
-                    f"there is no accuracy to stop at with the loss {simulation.engine.loss_name}: take "
+                    f"there is no accuracy to stop at with the loss {simulation.engine.loss_name}: use "
                     "stop_at={'test_loss': ...} or another metric"
                 ) from error
             raise
 
 
 def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:
-    """The given way of drawing cohorts, or so many clients, or all."""
+    """The given client sampling, a fixed cohort size, or all clients."""
     if cohorts is not None and cohort_size is not None:
         raise ValueError("give cohort_size or cohorts, not both")
     if cohorts is not None:
@@ -186,10 +186,10 @@ def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts
 def resolve_train(
     data: Any, partition: Any, network: nn.Module, device: torch.device, dtype: torch.dtype, collate: Collate | None
 ) -> tuple[Samples, Any, Inputs]:
-    """The training samples as the model takes them, their partition where each client's come apart, and how it does."""
+    """The training samples, their partition if given per client, and the rule that prepares inputs for the model."""
     given = by_client(data, one_by_one=collate is not None)
     if given is not None and partition is not None:
-        raise ValueError("partition= has no effect on data that are given for each client: leave it out")
+        raise ValueError("partition= has no effect on data that is given by client: leave it out")
     data, partition = (data, partition) if given is None else (given.data, given.partition)
     samples = as_samples(data, device, dtype, collate)
     inputs = inputs_for(network, samples, device, dtype)
@@ -203,7 +203,7 @@ def resolve_test(
     collate: Collate | None = None,
     inputs: Inputs = AS_GIVEN,
 ) -> Samples | None:
-    """Samples to evaluate on, read as those for training."""
+    """Samples to evaluate on, prepared like the training samples."""
     if data is None:
         return None
     return inputs.of(as_samples(pooled(data, one_by_one=collate is not None), device, dtype, collate))
@@ -212,7 +212,7 @@ def resolve_test(
 def resolve_clients(
     partition: Partition | Iterable[Iterable[int]] | None, samples: Samples, seed: int
 ) -> tuple[list[Ints], tuple[str, ...]]:
-    """The sample numbers of each client, and their names where they have any; by default ten equal clients, IID."""
+    """The sample indices of each client, and client names if any; by default ten equal clients, IID."""
     if isinstance(partition, str):
         raise ValueError(f"partition must be an object such as fedlada.data.IID(num_clients=10), got {partition!r}")
     if partition is None:
@@ -221,7 +221,7 @@ def resolve_clients(
         if not isinstance(partition, Iterable):
             raise ValueError(f"partition must come from fedlada.data or list each client's samples, got {partition!r}")
         partition = Given(indices=partition)
-    # Only partitions by class look at the labels: a large dataset is not read for the others.
+    # Only partitions by class need the labels: a large dataset is not read for the others.
     labels = samples.labels() if partition.needs_labels else np.zeros(len(samples))
     return partition.assign(labels, seed), partition.client_names()
 
@@ -234,7 +234,7 @@ def resolve_client_test(
     seed: int,
     read: Callable[[Any], Samples | None],
 ) -> tuple[list[Ints], ClientTest | None]:
-    """The samples that each client trains on, and those that it is tested on: a share of its own, or given data."""
+    """Each client's training and test samples: a share of its own is held out, or test data is given."""
     if given is None:
         return list(clients), None
     if isinstance(given, (int, float)):
@@ -246,15 +246,15 @@ def resolve_client_test(
 
 
 def _test_by_client(given: Any, num_clients: int, names: Sequence[str]) -> dict[int, Any]:
-    """Test data by the clients' numbers; a dict may have their names."""
+    """Test data by client index; a dict may use their names."""
     if not isinstance(given, Mapping):
         if not isinstance(given, (list, tuple)) or len(given) != num_clients:
             raise ValueError(f"client_test must be a share such as 0.2, or test data for each of {num_clients} clients")
         return {client: own for client, own in enumerate(given) if own is not None}
     by_name = {name: client for client, name in enumerate(names)}
     keys = {key: str(key) for key in given}
-    if not set(keys.values()) <= set(by_name):  # not by the clients' names, which may be numbers too
+    if not set(keys.values()) <= set(by_name):  # keys are not client names, which may be integers too
         by_name = {str(client): client for client in range(num_clients)}
     if unknown := [key for key, name in keys.items() if name not in by_name]:
-        raise ValueError(f"client_test has data for {unknown[0]!r}, which is no client of the partition")
+        raise ValueError(f"client_test has data for {unknown[0]!r}, which is not a client of the partition")
     return {by_name[keys[key]]: own for key, own in given.items()}

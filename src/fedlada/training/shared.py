@@ -1,4 +1,4 @@
-"""Keeps the processes of one run together: one state at the start, one decision to stop."""
+"""Synchronises the processes of one run: one state at the start, one decision to stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedlada.training.simulation import Observer, Simulation
 
 
 class SharedState(Observer):
-    """Brings what the first process found in its folder to the others, before anybody looks at it."""
+    """Broadcasts the state that the first process has loaded from the run folder."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         known: list[Any] = [(simulation.round, simulation.history.rows, sorted(simulation.kept))]
@@ -24,7 +24,7 @@ class SharedState(Observer):
         simulation.round, rows, clients = known[0]
         simulation.history = simulation.history_of(rows)
         device = simulation.engine.device
-        simulation.server = map_tensors(torch.clone, simulation.server)  # it may be what the method itself holds
+        simulation.server = map_tensors(torch.clone, simulation.server)  # it may alias a tensor of the method itself
         for _, vector in named_tensors(simulation.server):
             together(dist.broadcast, vector, src=0)
         fresh = simulation.exchange.init_kept(simulation.server.params)
@@ -32,12 +32,12 @@ class SharedState(Observer):
             kept: Kept = map_tensors(lambda vector: vector.to(device).clone(), simulation.kept.get(client, fresh))
             for _, vector in named_tensors(kept):
                 together(dist.broadcast, vector, src=0)
-            if not is_first():  # what the first one has, its folder knows as written
+            if not is_first():  # the first process's folder tracks its objects as already written
                 simulation.kept[client] = map_tensors(Tensor.cpu, kept)
 
 
 class SharedStop(Observer):
-    """Stops all where the first process stops: it alone hears a Ctrl-C, looks at a clock, has callbacks."""
+    """Stops all processes with the first: it alone handles Ctrl-C, the time limit and callbacks."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self._agree(simulation)

@@ -1,4 +1,4 @@
-"""Histories and results as people see them: one screen of text, or a table in a notebook."""
+"""Text and HTML display of histories and results."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 WIDTH = 80
 MOST_ROUNDS = 10
-"""Rounds in a table: the first and the last half of them where there are more."""
+"""Rounds shown in a table: the first and the last half if there are more."""
 EVALUATED = ("test_", "validation_", "full_train_", "client_", "personal_")
-"""Beginnings of the names of what an evaluation measures."""
+"""Prefixes of evaluation metrics."""
 Rows = Sequence[Mapping[str, Any]]
 
 
 def plural(number: int, word: str) -> str:
-    """A number of things: "1 round", "2 rounds"."""
+    """A count with its noun: "1 round", "2 rounds"."""
     return f"{number} {word}" + ("" if number == 1 else "s")
 
 
 def columns(rows: Rows) -> list[str]:
-    """The names of numbers worth a look: round, training loss, what was evaluated, then what callbacks added."""
+    """Columns of numbers to show: round, training loss, evaluations, then those of callbacks."""
     names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_number(value))
     evaluated = [name for name in names if name.startswith(EVALUATED)]
     usual = {"round", "lr", "train_loss", "drift", "seconds", "bytes_up", "bytes_down", "nd_up", "nd_down"}
@@ -29,7 +29,7 @@ def columns(rows: Rows) -> list[str]:
 
 
 def as_lines(rows: Rows) -> list[str]:
-    """A table of rounds that fits into a terminal: columns that do not are left out and named below it."""
+    """A table of rounds for a terminal: columns that do not fit are named below it."""
     if not rows:
         return []
     names, cells = _cells(rows)

@@ -1,4 +1,4 @@
-"""The round loop: plan, run, aggregate, evaluate, tell the observers."""
+"""The round loop: plan, run, aggregate, evaluate, notify the observers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedlada.federation.randomness import torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Private
-from fedlada.methods.server_trial import check_server
+from fedlada.methods.server_check import check_server
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count
@@ -34,7 +34,7 @@ from fedlada.training.privacy import Privacy
 
 
 class Observer:
-    """Is told when a simulation starts, after each round and when it ends. Override what you need.
+    """Receives events of a simulation: its start, each round and its end. Override what you need.
 
     `simulation.stop("why")` ends the run after the current round.
     """
@@ -56,7 +56,7 @@ class TrainingDiverged(RuntimeError):
 
 
 class Simulation:
-    """A federation in memory. Its whole state is `round`, `server`, `kept` and `history`; all else is configuration."""
+    """A federation in memory. Its state is `round`, `server`, `kept` and `history`; all else is configuration."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Simulation:
         self.attack, self.attackers = attack, frozenset[int]()
         self.forgery: Forgery | None = None
         if attack is not None:
-            assert isinstance(plan, Plan), "real nodes lie by themselves"
+            assert isinstance(plan, Plan), "real nodes cannot be made malicious"
             self.attackers = attackers(plan.num_clients, attack.share, plan.seed)
             if not attack.poisons_labels:
                 self.forgery = Forgery(attack, engine.method, self.attackers, plan.seed)
@@ -99,7 +99,7 @@ class Simulation:
             self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise)
         self.test, self.train, self.evaluation = test, train, evaluation
         self.best = best
-        """The metric by which the best model is kept; None: what the run is judged by."""
+        """The metric by which the best model is kept; None for the metric that judges the run."""
         self.round = 0
         check_server(engine.method, engine.initial_params())
         self.server: Server = engine.method.init(engine.initial_params())
@@ -113,7 +113,7 @@ class Simulation:
             self.measures.check(best)
 
     def history_of(self, rows: Sequence[Row]) -> History:
-        """Rows with the names of the clients and classes that their numbers stand for."""
+        """Rows as a history with the names of clients and classes."""
         names = self.plan.client_names if isinstance(self.plan, Plan) and self.privacy is None else ()
         return History(rows, client_names=names, class_names=self.train.class_names if self.train is not None else ())
 
@@ -122,15 +122,15 @@ class Simulation:
         self.stopped = self.stopped or why
 
     def pause(self, why: str) -> None:
-        """End the run after the current round as if it were killed there: it is meant to go on."""
+        """End the run after the current round as if it had been killed: it can be resumed."""
         self.paused = True
         self.stop(why)
 
     def run(self, num_rounds: int, observers: Sequence[Observer] = (), folder: Observer | None = None) -> None:
-        """Go on until round `num_rounds`, or until an observer calls `stop`.
+        """Run until round `num_rounds`, or until an observer calls `stop`.
 
-        The folder is started first, because it may bring an earlier state, and told last, so that what the others
-        add to a row is stored.
+        The folder is started first, because it may load an earlier state, and notified last, so that it stores what
+        other observers add to a row.
         """
         count("rounds", num_rounds)
         with cpu_threads(self.engine.device, self.threads):
@@ -163,12 +163,12 @@ class Simulation:
             self._end(started)
 
     def _stop_if_spent(self, num_rounds: int) -> None:
-        """Stop where the next round would spend more privacy than the run may."""
+        """Stop if the next round would exceed the privacy budget."""
         if self.privacy is not None and self.round < num_rounds and (why := self.privacy.exhausted(self.round)):
             self.stop(why)
 
     def _end(self, observers: Sequence[Observer]) -> None:
-        """Tell every observer, whatever the others raise."""
+        """Notify every observer, whatever the others raise."""
         errors = []
         for observer in observers:
             try:
@@ -209,7 +209,7 @@ class Simulation:
             row["attackers"] = [work.client for work in plan.assignments if work.client in self.attackers]
         row["seconds"] = time.perf_counter() - start
         self._measure(row, server, {**self.kept, **result.kept}, is_last=is_last)
-        # From here on nothing can fail: the round is committed whole.
+        # From here on nothing can fail: the round is committed atomically.
         self.server, self.round = server, plan.round
         self.kept.update(result.kept)
         self.history.rows.append(row)
@@ -226,19 +226,19 @@ class Simulation:
         return sent
 
     def _look_ahead(self) -> None:
-        """Draw the next round while the device is busy with this one; rounds depend on nothing but the seed."""
+        """Plan the next round while the device is busy with this one; plans depend on the seed alone."""
         coming = self.round + 2
         if coming in self._plans or not self.plan.is_fixed:
             return
         try:
             plan = self.plan.round(coming)
         except Exception:
-            return  # said when that round is due, if it ever is
+            return  # raised when that round is due, if it ever is
         self._plans = {coming: plan}
         self.engine.prepare(plan)
 
     def _measure(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
-        own = kept if self.measures.each_client is not None else {}  # nobody else asks for the memories
+        own = kept if self.measures.each_client is not None else {}  # nothing else needs the client states
         memories = {client: self.exchange.of_method(one) for client, one in own.items()}
         self.measures.add(row, server, memories, is_last=is_last)
 
@@ -251,7 +251,7 @@ class Simulation:
 
     @contextmanager
     def _seeded(self, purpose: str, round: int) -> Iterator[None]:
-        """A combiner or a server may add noise: it is the seed's, as all else."""
+        """Seed the global generators, from which a combiner or server may draw noise."""
         device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(torch_seed(self.plan.seed, purpose, round))
@@ -264,7 +264,7 @@ class Simulation:
                     f"round {plan.round}: the updates of all {len(result.refused)} clients were NaN or infinite; "
                     f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
                 )
-            return self.server  # nobody worked: the round is skipped, and its row says who was lost or idle
+            return self.server  # no client worked: the round is skipped, and its row lists lost and idle clients
         with self._seeded("server", plan.round):
             server = self.engine.method.aggregate(
                 self.server,
@@ -295,7 +295,7 @@ class Simulation:
         }
 
     def _drift(self, result: CohortResult, server: Server) -> float | None:
-        """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i alone."""
+        """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i."""
         if result.mean is None or math.isnan(result.mean_square_delta):
             return None
         moved = (result.received - server.params).double()

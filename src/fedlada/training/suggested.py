@@ -1,13 +1,13 @@
-"""Rates and hyper-parameters that suit a method on a data set: what is used where nothing is given.
+"""Suggested learning rates and hyperparameters by method and data set: the defaults of runs.
 
-Hyper-parameters are the best of searches on held-out training data. For the digits these were four grids of 12 a method
+Hyperparameters are the best of searches on held-out training data. For the digits these were four grids of 12 each
 (`benchmarks/tune_digits.py`, `benchmarks/results/tuning*_digits_*.md`). For five methods on the paper's three data sets
 they were those of `benchmarks/tune_paper.py` (`benchmarks/results/tuning_*_h200_*.md`, test results in `docs/results`).
-There FedLADA and FedCM had more trials than the others; decoupled decay and the power 1/8 came after test results.
-The rest is as printed there; FedCM's best on CIFAR is too.
+There FedLADA and FedCM had a larger search; decoupled decay and the power 1/8 were chosen after test results.
+All other values are the paper's; FedCM's best on CIFAR are too.
 Sharpness-aware and dynamically regularized methods have the values that the authors' simulator was published with on
 CIFAR-10, server optimizers those of Reddi et al. (2021); nothing was searched for them.
-Elsewhere adaptive methods have what searches on the digits and on Fashion-MNIST agree on, the others the paper's rate.
+Elsewhere adaptive methods have the values on which searches on digits and Fashion-MNIST agree, others the paper's rate.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ADAPTIVE = {"lr": 0.001, "lr_decay": 0.998}
 """The paper's rates."""
 
 Tuned = tuple[float, dict[str, Any]]
-"""A rate, and the hyper-parameters that are not the recipe's."""
+"""A learning rate, and the hyperparameters that differ from the recipe's defaults."""
 ELSEWHERE: dict[str, Tuned] = {
     "localadam": (0.002, {"v_init": 1e-6, "beta1": 0.0}),
     "fedlada": (0.003, {"alpha": 0.3, "v_init": 1e-6, "beta1": 0.0}),
 }
-"""Where nothing was tuned and the paper prints nothing: above all no first moment, which starts anew in each round."""
+"""Values for untuned data sets that are not in the paper: above all no first moment, since it restarts every round."""
 
 AS_THE_SIMULATOR = {"clip_pull": False}
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -45,10 +45,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }
 """On CIFAR and TinyImageNet, where they differ from the rates above and the recipes' defaults; rates are rounded."""
 PARENTS = {"fedlada_sam": "fedlada"}
-"""Variants that take the values of another method."""
+"""Variants that use the values of another method."""
 
 PAPER_ALPHA = {"cifar10": 0.1, "cifar100": 0.05, "tinyimagenet": 0.05}
-"""FedLADA's; the paper prints none for FedCM and amended FedAdam, which stay at the recipes' 0.1."""
+"""FedLADA's alpha; the paper gives none for FedCM and amended FedAdam, which keep the recipes' 0.1."""
 
 CLIPPED = {"clip_norm": 10.0}
 DECOUPLED = {"decoupled": True, **CLIPPED, "alpha": 0.1}
@@ -80,7 +80,7 @@ TUNED: dict[tuple[str, str], Tuned] = {
 
 
 def suited(method: str, dataset: str | None = None) -> dict[str, Any]:
-    """`lr`, `lr_decay` and `hyper` of a method on a data set, or on data of one's own."""
+    """`lr`, `lr_decay` and `hyper` of a method on a data set, or on a user's own data."""
     method = PARENTS.get(method, method)
     rates = ADAPTIVE if is_adaptive(method) else SGD_BASED
     tuned = TUNED.get((dataset or "", method))
@@ -94,9 +94,9 @@ def suited(method: str, dataset: str | None = None) -> dict[str, Any]:
 def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
     """The arguments `method`, `lr` and `lr_decay`: `simulate(model, data, **fedlada.suggested("fedlada", "cifar10"))`.
 
-    They are what `fedlada run` takes on that data set or, without one, on data of one's own, which is also what the
-    bare name of a method stands for: for LocalAdam and FedLADA what searches on two tasks agree on, for the others the
-    paper's rate and the recipe's defaults. The three belong together.
+    `fedlada run` uses them on that data set or, without one, on a user's own data, and so does the bare name of a
+    method. For LocalAdam and FedLADA they come from searches on two tasks that agree; for the others they are the
+    paper's rate and the recipe's defaults. Use the three together.
     """
     one_of("method", method, tuple(RECIPES))
     if dataset is not None:
@@ -107,7 +107,7 @@ def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
 
 @cache
 def is_adaptive(method: str) -> bool:
-    """Whether its clients run AMSGrad: by its parts, not by its name, so that a new method needs no entry here."""
+    """Whether its clients run AMSGrad, judged by its parts, so that a new method needs no entry here."""
     return runs_amsgrad(RECIPES[method]())
 
 
@@ -117,9 +117,9 @@ def runs_amsgrad(method: FederatedMethod) -> bool:
 
 
 def printed_hyper(dataset: str, method: str) -> dict[str, Any]:
-    """The paper's weight decay and alpha; the clipping at norm 10 is its authors' habit.
+    """The paper's weight decay and alpha; clipping at norm 10 is from the authors' simulator.
 
-    The paper does not say where the decay of adaptive clients acts. Behind AMSGrad (`decoupled`) FedLADA and LocalAdam
+    The paper does not say where the decay of adaptive clients acts. After AMSGrad (`decoupled`) FedLADA and LocalAdam
     come nearer to the printed rounds than with L2, before the moments (`docs/results/sensitivity.md`).
     """
     decay: dict[str, Any] = {"weight_decay": 1e-2, "decoupled": True} if is_adaptive(method) else {"weight_decay": 1e-3}

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fedlada.methods.validation import probability
 
 LOWER = {"loss", "perplexity", "error", "mse", "rmse", "mae", "drift"}
-"""Words in the name of a metric that say that lower is better."""
+"""Parts of a metric's name that imply that lower is better."""
 ACCURACY, LOSS = "test_accuracy", "test_loss"
 
 
 def lower_is_better(metric: str) -> bool:
-    """Whether lower values of a metric are better, by the words of its name: `test_loss`, `validation_rmse`."""
+    """Whether lower values of a metric are better, judged by its name: `test_loss`, `validation_rmse`."""
     return not LOWER.isdisjoint(metric.split("_"))
 
 
@@ -29,13 +29,13 @@ def is_reached(metric: str, value: float, target: float) -> bool:
 
 
 def judged_by(names: Collection[str]) -> str:
-    """The metric that a run is judged by where nothing is said: test accuracy where there is one, else test loss."""
+    """The metric that judges a run by default: test accuracy if there is one, else test loss."""
     return LOSS if LOSS in names and ACCURACY not in names else ACCURACY
 
 
 @dataclass(frozen=True)
 class Target:
-    """A metric, and the value at which it counts as reached: at or above it, for losses at or below."""
+    """A metric and its target value: reached at or above it, for losses at or below."""
 
     metric: str
     value: float
@@ -48,7 +48,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str | float) -> Target:
-        """The target that is written `0.9`, of the test accuracy, or `test_loss:0.1`."""
+        """Parse a target: `0.9` of the test accuracy, or `test_loss:0.1`."""
         if not isinstance(text, str):
             return cls(ACCURACY, text)
         metric, colon, value = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""Observers that pass rounds on to experiment trackers; each needs its own package."""
+"""Observers that log rounds to experiment trackers; each needs its own package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedlada.training.simulation import Observer, Simulation
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """The numbers of a row, which can be drawn as curves; not lists of clients."""
+    """The scalar metrics of a row, without lists of clients."""
     return {name: value for name, value in row.items() if isinstance(value, (int, float)) and name != "round"}
 
 

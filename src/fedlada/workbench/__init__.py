@@ -1,1 +1,1 @@
-"""Many runs, and the people who start and read them: experiments, campaigns, reports, the command line."""
+"""Experiments, campaigns of many runs, reports and the command line."""

@@ -1,4 +1,4 @@
-"""Being asked to end: Ctrl-C, a polite kill, a terminal that is closed."""
+"""Graceful termination: Ctrl-C, SIGTERM, a closed terminal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from types import FrameType
 from typing import Any
 
 HANGUP: int | None = getattr(signal, "SIGHUP", None)
-"""Which Windows does not know."""
+"""Signals that Windows does not have."""
 SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, *(() if HANGUP is None else (HANGUP,)))
 
 
 def asked_by(number: int) -> str:
-    """How a run was asked to end, for its summary."""
+    """The reason why a run was stopped, for its summary."""
     if number == HANGUP:
         return "stopped because the terminal was closed"
     return "stopped from the keyboard" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
@@ -26,11 +26,13 @@ def asked_by(number: int) -> str:
 def when_asked_to_end(
     handler: Callable[[int, FrameType | None], Any] | signal.Handlers, signals: Sequence[int] = SIGNALS
 ) -> Iterator[None]:
-    """Let this handler decide what happens; a hang-up that `nohup` has switched off stays so."""
+    """Install this handler; a hang-up signal that `nohup` ignores stays ignored."""
 
     def decide(number: int, frame: FrameType | None) -> None:
         if number == HANGUP:
-            signal.signal(number, signal.SIG_IGN)  # a shell passes its own on: the second is not a second wish
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # a shell forwards its own hang-up: the second is not a second request
             _let_go_of_the_terminal()
         if callable(handler):
             handler(number, frame)
@@ -47,7 +49,7 @@ def when_asked_to_end(
 
 
 def _let_go_of_the_terminal() -> None:
-    """Send later output to nowhere: writing to a terminal that is gone would end the run with an error."""
+    """Discard later output: writing to a closed terminal would end the run with an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         with suppress(OSError):  # it was closed from the start

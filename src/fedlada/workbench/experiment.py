@@ -1,4 +1,4 @@
-"""A run described by plain values: what the command line takes, a run's folder stores and anyone can repeat."""
+"""A run described by plain values: the command line takes them, the run folder stores them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
 
 CONFIG_FORMAT = 1
-"""Raised when a stored configuration can no longer be read by an older version."""
+"""Format version, incremented when older versions can no longer read a configuration."""
 
 TEXT_MODEL = "text-transformer"
 """The built-in model that reads codes of characters."""
@@ -55,26 +55,26 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(EvaluationOptions, NoiseOptions):
-    """One run. Each field is a flag of the command line; None means: what suits the data set and the method."""
+    """One run. Each field is a flag of the command line; None stands for the default of the data set and method."""
 
     method: str = option("fedlada", "the method, or package.module:factory for your own", tuple(RECIPES))
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    """The method's hyper-parameters; those left out are the preset's or the recipe's."""
+    """The method's hyperparameters; those left out are the preset's or the recipe's."""
     dataset: str = option("digits", "the data set", tuple(DATASETS))
     data_dir: str | None = option(
-        None, "folder of the data, for npz the file; published data sets are looked for in data"
+        None, "folder of the data, or the file for npz; for published data sets by default data"
     )
     augment: str | None = option(
         None, "random flips and crops: authors for half of the images, crop for all", tuple(AUGMENTATIONS)
     )
     image_size: int | None = option(None, "folder: scale and crop the images to this many pixels")
     crop_size: int | None = option(
-        None, "crop images to this many pixels: as --augment says in training, from the middle otherwise"
+        None, "crop images to this many pixels: by --augment in training, from the centre otherwise"
     )
     validation: float = option(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
     model: str | None = option(None, "a model's name, or package.module:factory for your own")
     personal: str | None = option(
-        None, "parameters that stay with each client: names with commas between them, or patterns such as 'head.*'"
+        None, "personal parameters, which stay with each client: comma-separated names or patterns such as 'head.*'"
     )
     num_clients: int | None = option(None, "m: clients in all")
     cohort_size: int | None = option(None, "S: clients per round")
@@ -84,17 +84,17 @@ class Experiment(EvaluationOptions, NoiseOptions):
     )
     concentration: float | None = option(None, "Dirichlet: the lower, the more clients differ")
     fine_concentration: float = option(10.0, "pachinko: Dirichlet of the classes within a group")
-    refill: bool = option(False, "Dirichlet: a class that has run out starts again, as in the authors' simulator")
-    classes_per_client: int = option(2, "pathological: classes each client has")
+    refill: bool = option(False, "Dirichlet: reuse the samples of an exhausted class, as in the authors' simulator")
+    classes_per_client: int = option(2, "pathological: classes per client")
     size_spread: float = option(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
     batch_size: int | None = option(None, "samples per local step")
     local_epochs: int | None = option(None, "passes over a client's data per round")
     local_steps: int | None = option(None, "local steps per round, instead of epochs")
     lr: float | None = option(None, "eta_l: the clients' learning rate")
     lr_decay: float | None = option(None, "factor on the learning rate after each round")
-    warmup: int = option(0, "rounds in which the learning rate rises in equal steps to its full size")
-    debias: bool = option(False, "lr / (1 - (1 - alpha)^round): make up for a global direction that starts at zero")
-    weights: str = option("uniform", "how clients count in the mean", ("uniform", "examples"))
+    warmup: int = option(0, "rounds of linear warm-up of the learning rate")
+    debias: bool = option(False, "lr / (1 - (1 - alpha)^round): correct for a global direction that starts at zero")
+    weights: str = option("uniform", "weights of clients in the mean", ("uniform", "examples"))
     dropout: float = option(0.0, "probability that a client drops out and its answer is lost")
     stragglers: float = option(0.0, "probability that a client does only part of its work")
     rounds: int = option(100, "T: rounds to run")
@@ -102,31 +102,28 @@ class Experiment(EvaluationOptions, NoiseOptions):
         None, "accuracy to reach, or METRIC:VALUE such as test_loss:0.1, for the summary"
     )
     stop_at_target: bool = option(False, "end the run when the target is reached")
-    seed: int = option(0, "fixes everything that is random")
-    device: str = option("auto", "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one")
-    threads: int = option(1, "CPU threads; their number decides the last bits, so it is never taken from the machine")
+    seed: int = option(0, "fixes all random choices")
+    device: str = option("auto", "cpu, cuda, cuda:1, ...; auto uses a GPU if there is one")
+    threads: int = option(1, "CPU threads; their number affects the last bits, so it never depends on the machine")
     engine: str = option("auto", "the engine; auto: stacked (vectorised) on a GPU, sequential on a CPU", ENGINES)
     precision: str = option("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
-    ordered: bool = option(
-        False, "several processes: add uploads in the clients' order, equal to one process to the bit"
-    )
-    messages: str = option(
-        "float32", "compression of the vectors that travel: bfloat16, int8, lean, delta=top0.05, ..."
-    )
+    ordered: bool = option(False, "several processes: sum uploads in the clients' order, bit for bit as one process")
+    messages: str = option("float32", "compression of messages: bfloat16, int8, lean, delta=top0.05, ...")
     combiner: str = option(
-        "mean", "how uploads become one: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
+        "mean", "aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
     )
     attack: str | None = option(
-        None, "clients that lie, by their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3"
+        None,
+        "malicious clients and their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3",
     )
     dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
     best: str | None = option(
-        None, "metric of the best model that is kept, such as test_loss; by default accuracy where there is one"
+        None, "metric that selects the best model, such as test_loss; by default accuracy if there is one"
     )
     checkpoint_every: int = option(10, "rounds between checkpoints")
     checkpoint_minutes: float | None = option(None, "also save after this many minutes")
     keep: int = option(2, "how many checkpoints to keep")
-    tensorboard: bool = option(False, "write TensorBoard events into the run's folder")
+    tensorboard: bool = option(False, "write TensorBoard events to the run folder")
 
     def __post_init__(self) -> None:
         field_types(self)
@@ -146,9 +143,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
         super().__post_init__()
         if self.client_test is None and (self.personal or self.personal_steps):
             what = "personal" if self.personal else "personal_steps"
-            raise ValueError(f"{what} needs client_test, what each client is tested on: client_test=0.2, say")
+            raise ValueError(f"{what} needs the clients' test samples: give client_test, such as client_test=0.2")
         if self.personal and self.validation:
-            raise ValueError("with personal parameters no model is everybody's: take client_test, not validation")
+            raise ValueError("with personal parameters there is no single model: use client_test, not validation")
         full = self.resolved()
         check_clients(self, full)
         if self.target is not None:
@@ -164,7 +161,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             check_model_name(self.model)
 
     def resolved(self) -> Experiment:
-        """The same run with nothing left to a default. It is made once, and so are its method and its messages."""
+        """The same run with all defaults filled in. It is made once, and so are its method and its messages."""
         return self._full
 
     @cached_property
@@ -203,11 +200,11 @@ class Experiment(EvaluationOptions, NoiseOptions):
         return resolve_messages(self.messages, self.build_method())
 
     def build_method(self) -> FederatedMethod:
-        """The method with its hyper-parameters."""
+        """The method with its hyperparameters."""
         return self.resolved()._method
 
     def build_messages(self) -> Messages:
-        """The rules by which its vectors travel."""
+        """The compression rules."""
         return self.resolved()._messages
 
     def build_schedule(self) -> Schedule:
@@ -250,7 +247,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
     def run(
         self, callbacks: Sequence[Callback] = (), source: Source | None = None, out: str | Path | None = None
     ) -> Result:
-        """Run it; `out` is the run's folder, where a run that is found goes on."""
+        """Run it; `out` is the run folder, and a run found there is resumed."""
         full = self.resolved()
         source = source or full.load_data()
         assert full.batch_size is not None
@@ -334,7 +331,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
         known_hyper = () if is_own(experiment.method) else hyper_parameters(experiment.method)
         unnamed = [name for name in known_hyper if name not in experiment.hyper]
         if "format" in values and unnamed:  # of a stored run, what suits the data set now decides nothing
-            raise ValueError(f"the configuration does not name {unnamed[0]}: add its value to hyper, or begin again")
+            raise ValueError(
+                f"the configuration does not name {unnamed[0]}: add its value to hyper, or start a new run"
+            )
         return experiment
 
     @classmethod

@@ -20,7 +20,9 @@ def check_clients(given: Full, full: Full) -> None:
     if full.num_clients is not None:
         FixedSize(full.cohort_size).check(full.num_clients)
     if full.partition == "natural" and given.num_clients is not None:
-        raise ValueError("num_clients has no effect on a natural partition: how many there are, the data say")
+        raise ValueError(
+            "num_clients has no effect on a natural partition, whose number of clients comes from the data"
+        )
     if full.partition in ("pathological", "pachinko", "natural") and given.size_spread != 0:
         raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
     if full.partition != "natural":
@@ -68,10 +70,12 @@ def cohorts_of(full: Full, source: Source) -> Cohorts:
 def schedule_of(full: Full) -> Schedule:
     """The clients' learning rate in each round."""
     if full.lr is None:
-        raise ValueError(f"lr must be given with {full.method}, a method of one's own: a rate comes with a name alone")
+        raise ValueError(
+            f"lr must be given with your own method {full.method}: only a built-in name comes with a default rate"
+        )
     assert full.lr_decay is not None
     plain = as_schedule(full.lr, full.lr_decay)
     rising = WarmUp(plain, full.warmup) if full.warmup != 0 else plain
     if full.debias and "alpha" not in full.hyper:
-        raise ValueError(f"debias is for methods with an alpha, which {full.method} has not")
+        raise ValueError(f"debias is for methods with an alpha, which {full.method} does not have")
     return Debiased(rising, full.hyper["alpha"]) if full.debias else rising

@@ -128,4 +128,4 @@ def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Modu
             return model_with(network, checkpoints.load_params(round)), round
         except DamagedCheckpoint:
             continue
-    raise ValueError(f"{folder} has no whole checkpoint yet: resume the run first")
+    raise ValueError(f"{folder} has no intact checkpoint yet: resume the run first")

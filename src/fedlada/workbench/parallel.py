@@ -35,7 +35,7 @@ from fedlada.workbench.progress import Course, Display, display_for
 from fedlada.workbench.words import asked_of_a_full_gpu
 
 DIVERGED_FILE = "diverged.json"
-"""In the folder of a run that diverged: after which round, and what was said. It would do so again."""
+"""In the folder of a run that diverged: the round and the error message. It would diverge again."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def run_jobs(
     deadline: float | None = None,
     go_on: str = "",
 ) -> list[str]:
-    """Run all; returns for each the sentence why it failed, or nothing. Ctrl-C saves every run and ends.
+    """Run all; returns for each the reason why it failed, or nothing. Ctrl-C saves every run and ends.
 
     At the deadline (of `time.time()`) every run is saved too. `go_on` is what to say to whoever interrupts.
     """
@@ -79,7 +79,7 @@ def run_jobs(
     if on_gpu:
         threads = max(1, num_cores // workers)
     display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
-    way = go_on or f"the same command with --out {jobs[0].folder.parent} goes on"
+    way = go_on or f"the same command with --out {jobs[0].folder.parent} resumes it"
     try:
         if workers == 1:  # a second process would do nothing but start
             return _run_here(jobs, display, deadline, way)
@@ -153,11 +153,11 @@ def _failure(future: Future[str]) -> str:
     try:
         return future.result()
     except BrokenProcessPool:
-        return "its process was killed; the same command goes on from the last checkpoint"
+        return "its process was killed; the same command resumes from the last checkpoint"
 
 
 def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
-    """Show what the workers say until all are done."""
+    """Show the workers' progress until all are done."""
     while True:
         is_over = all(future.done() for future in futures)
         try:
@@ -225,7 +225,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         return str(error)
     except torch.OutOfMemoryError as error:
         asked = asked_of_a_full_gpu(error)
-        return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command goes on from the last checkpoint"
+        return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command resumes from the last checkpoint"
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
         return str(error) if is_sentence else f"{type(error).__name__}: {error}"
@@ -242,7 +242,7 @@ def _source(*values: Any) -> Source:
 
 
 class _Reporter(Observer):
-    """Tells the parent of each round; ends a run that has all that is needed of it, or no more time."""
+    """Reports each round to the parent; ends a run that is complete or out of time."""
 
     def __init__(self, number: int, goals: tuple[Goal, ...], channel: _Channel) -> None:
         self.number, self.goals, self.channel = number, goals, channel

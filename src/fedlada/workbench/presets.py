@@ -1,4 +1,4 @@
-"""The federation that each data set stands for, and who was ahead on it."""
+"""The default federation of each data set, and which methods were ahead on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "leaf": {**SMALL, "num_clients": None, "partition": "natural", "model": "mlp"},
     "docstrings": {**SMALL, "num_clients": None, "partition": "natural", "model": "text-transformer"},
 }
-"""The federation that a data set stands for; every value is a flag of its own."""
+"""The default federation of each data set; every value is a flag of its own."""
 ADVICE: dict[str, str] = {
     "digits": "to 95 %, three seeds, level within their spread: fedcm, fedlada and scaffold in rounds; "
     "fedcm, fedprox, fedavg and fedadam in bytes",

@@ -12,13 +12,17 @@ from fedlada.methods.validation import option
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOptions:
-    """How much noise a private run has, and what it may spend."""
+    """The noise and the privacy budget of a private run."""
 
-    noise_multiplier: float | None = option(None, "private: the noise's deviation, in clips; else --target-epsilon")
-    target_epsilon: float | None = option(None, "private: solve for the noise, and stop before more is spent")
-    target_delta: float = option(1e-6, "private: the probability with which epsilon may not hold")
-    noise_cohort: int | None = option(None, "private, for simulations alone: noise as if so many clients took part")
-    noise_population: int | None = option(None, "private: with --noise-cohort, out of so many clients")
+    noise_multiplier: float | None = option(
+        None, "private: noise multiplier (standard deviation divided by the clip); or give --target-epsilon"
+    )
+    target_epsilon: float | None = option(
+        None, "private: privacy budget; solves for the noise and stops before it is exceeded"
+    )
+    target_delta: float = option(1e-6, "private: delta, the probability with which epsilon may not hold")
+    noise_cohort: int | None = option(None, "private, simulations only: noise as for a cohort of this size")
+    noise_population: int | None = option(None, "private: with --noise-cohort, number of clients it is drawn from")
 
 
 def combiner_of(name: str, options: NoiseOptions) -> Combiner | str | None:
@@ -36,12 +40,12 @@ def solved_noise(
 ) -> float | None:
     """The noise multiplier of a private run, by its target where it is not given; None of any other.
 
-    It is stored with the run, so that more rounds go on with the same noise.
+    It is stored with the run, so that further rounds use the same noise.
     """
     if not is_private(name) or options.noise_multiplier is not None or options.target_epsilon is None:
         return options.noise_multiplier
     if num_clients is None and options.noise_population is None:
-        raise ValueError("target_epsilon needs the number of clients, which the data say: give noise_multiplier")
+        raise ValueError("target_epsilon needs the number of clients, which only the data have: give noise_multiplier")
     clients = num_clients or cohort_size
     cohorts = Bernoulli(min(1.0, cohort_size / clients)) if by_coins else FixedSize(cohort_size)
     return with_noise(_private(name, options), cohorts, clients, rounds).noise_multiplier

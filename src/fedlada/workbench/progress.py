@@ -78,17 +78,17 @@ class Lines(Display):
         self.courses = courses
         self.estimate = Estimate(courses)
         self.done: set[int] = set()
-        self.told = 0.0
+        self.reported = 0.0
 
     def update(self, number: int, round: int, news: str, finished: bool) -> None:
-        """Say it if it is worth a line."""
+        """Print a line if enough has changed."""
         self.estimate.update(number, round, finished)
         share = self.estimate.share_done()
         if finished and number not in self.done:
             self.done.add(number)
-        elif not news or share < self.told + 0.05:
+        elif not news or share < self.reported + 0.05:
             return
-        self.told = share
+        self.reported = share
         so_far = f"{self.courses[number].label}, round {round}: {news}" if news else self.courses[number].label
         left = self.estimate.seconds_left()
         end = "" if left is None or len(self.done) == len(self.courses) else f"; {in_words(left)} left"
@@ -164,14 +164,14 @@ class Chores:
 
 
 def display_for(courses: Sequence[Course], *, quiet: bool) -> Display:
-    """The one that suits whoever is watching."""
+    """The display for a terminal or for a log."""
     if quiet:
         return Display()
     return Bars(courses) if sys.stderr.isatty() else Lines(courses)
 
 
 def in_words(seconds: float) -> str:
-    """A time to wait, no more exact than it can be."""
+    """A duration in words, rounded."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Values and choices as a sentence has them."""
+"""Values and choices as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def shown(value: Any) -> str:
 
 
 def asked_of_a_full_gpu(error: Exception) -> str:
-    """Torch's sentence, without those about all processes and their shares."""
+    """Torch's out-of-memory message, without the part about other processes."""
     return str(error).partition(". GPU ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Which stacked form a model gets, found by trying it beside the model itself."""
+"""The choice of a model's stacked form, checked against the model's own gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedlada.methods.random_state import randomness_restored
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, private_copy
 
-TRIAL_CLIENTS, TRIAL_BATCH = 2, 3
+CHECK_CLIENTS, CHECK_BATCH = 2, 3
 
 
 def choose_network(
@@ -41,9 +41,11 @@ def choose_network(
     Each form is tried on real samples in float64 and plain torch: one that does not give the model's own gradients is
     not taken.
     """
-    trial = _Trial(flat, samples, loss)
+    reference = _Reference(flat, samples, loss)
     try:
-        losses, takes_short_batches = client_losses(loss, trial.output, trial.y[:TRIAL_BATCH], _classes(samples))
+        losses, takes_short_batches = client_losses(
+            loss, reference.output, reference.y[:CHECK_BATCH], _classes(samples)
+        )
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -55,11 +57,11 @@ def choose_network(
     reasons: list[str] = []
     for form in forms.values():
         try:
-            trial.check(form(trial.flat.module, TorchKernels()), takes_short_batches)
+            reference.check(form(reference.flat.module, TorchKernels()), takes_short_batches)
             module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
-            trial.check_runs(form(module, TorchKernels()), compute)
+            reference.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
-            network.elements, network.compiles = Elements() if trial.elements.made else None, compiles
+            network.elements, network.compiles = Elements() if reference.elements.made else None, compiles
         except torch.OutOfMemoryError:
             raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw
@@ -81,15 +83,15 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-class _Trial:
-    """A few real samples, two clients with slightly different parameters, and their gradients one by one."""
+class _Reference:
+    """Reference gradients: a few real samples, two clients with slightly different parameters, one by one."""
 
     def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
         self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
         # From all over the data: its first samples may be of one class.
         spread = permutation(bits(0, "trial"), len(samples))
         with randomness_restored() as drawn:
-            x, y = samples.batch(spread[np.arange(TRIAL_CLIENTS * TRIAL_BATCH) % len(samples)])
+            x, y = samples.batch(spread[np.arange(CHECK_CLIENTS * CHECK_BATCH) % len(samples)])
             if drawn():
                 raise NotStackable("its samples are drawn at random when they are read, which each client does alone")
         if not isinstance(y, Tensor) or not all(isinstance(one, Tensor) and one.ndim for one in tree_leaves(x)):
@@ -104,14 +106,14 @@ class _Trial:
                 raise NotStackable(
                     "it draws random numbers in its forward pass, other than dropout, which each client draws alone"
                 )
-        is_rows = isinstance(self.output, Tensor) and self.output.ndim > 0 and len(self.output) == TRIAL_BATCH
+        is_rows = isinstance(self.output, Tensor) and self.output.ndim > 0 and len(self.output) == CHECK_BATCH
         if not is_rows:
             raise NotStackable("its output is not one tensor with a row for each sample")
 
     def _forward(self) -> Any:
         try:
             with self._dropout(0):
-                output = call(self.flat.module, self._inputs(slice(TRIAL_BATCH)))
+                output = call(self.flat.module, self._inputs(slice(CHECK_BATCH)))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -122,19 +124,19 @@ class _Trial:
         return tree_map(lambda one: one[batch], self.x)
 
     def _dropout(self, client: int) -> CounterDropout:
-        return CounterDropout(self.keys[client], self.elements, in_trial=True)
+        return CounterDropout(self.keys[client], self.elements, in_check=True)
 
     def check(self, network: Network, takes_short_batches: bool) -> None:
         """Refuse a form whose gradients are not the model's own."""
         layout, vector = network.layout, self.flat.vector.clone()
         # The clients differ, so that one that reads another's parameters is found out.
         clients = [vector, vector * 1.01]
-        sizes = [TRIAL_BATCH, TRIAL_BATCH - 1 if takes_short_batches else TRIAL_BATCH]
+        sizes = [CHECK_BATCH, CHECK_BATCH - 1 if takes_short_batches else CHECK_BATCH]
         weights = torch.stack([_weights(size, self.y.device) for size in sizes])
-        rows, grads = layout.rows(TRIAL_CLIENTS, vector), layout.rows(TRIAL_CLIENTS, vector)
+        rows, grads = layout.rows(CHECK_CLIENTS, vector), layout.rows(CHECK_CLIENTS, vector)
         rows.copy_(torch.stack([layout.inward(own) for own in clients]))
         network.bind(rows, grads)
-        network.elements, network.in_trial = self.elements, True
+        network.elements, network.in_check = self.elements, True
         try:
             losses = network.backward(self.x, self.y, weights, self.keys)
         except (NotStackable, torch.OutOfMemoryError):
@@ -149,12 +151,12 @@ class _Trial:
     def check_runs(self, network: Network, compute: torch.dtype) -> None:
         """Refuse a form that does not run in the precision of the computation."""
         layout = network.layout
-        rows, grads = (layout.rows(TRIAL_CLIENTS, self.flat.vector, compute) for _ in range(2))
+        rows, grads = (layout.rows(CHECK_CLIENTS, self.flat.vector, compute) for _ in range(2))
         rows.copy_(layout.inward(self.flat.vector).expand_as(rows))
         network.bind(rows, grads)
         x = floats_as(self.x, compute)
         y = self.y.to(torch.promote_types(compute, torch.float32)) if self.y.is_floating_point() else self.y
-        weights = torch.stack([_weights(TRIAL_BATCH, self.y.device)] * TRIAL_CLIENTS)
+        weights = torch.stack([_weights(CHECK_BATCH, self.y.device)] * CHECK_CLIENTS)
         network.elements = self.elements
         network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)), self.keys)
 
@@ -163,7 +165,7 @@ class _Trial:
         losses, grads = [], []
         for number, (own, size) in enumerate(zip(clients, sizes, strict=True)):
             self.flat.load(own)
-            batch = slice(number * TRIAL_BATCH, number * TRIAL_BATCH + size)
+            batch = slice(number * CHECK_BATCH, number * CHECK_BATCH + size)
             with self._dropout(number):
                 output = call(self.flat.module, self._inputs(batch))
             loss = self.loss(output, self.y[batch])
@@ -180,7 +182,7 @@ def _generators(device: torch.device) -> list[Tensor]:
 
 
 def _weights(size: int, device: torch.device) -> Tensor:
-    return (torch.arange(TRIAL_BATCH, device=device) < size).double() / size
+    return (torch.arange(CHECK_BATCH, device=device) < size).double() / size
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:

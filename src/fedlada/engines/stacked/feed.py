@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """For K steps of C clients with batches of at most B: sample numbers, random words, weights, steps of each."""
+    """For K steps of C clients with batches of at most B: sample indices, random words, weights, steps of each."""
 
     rows: Array
     """`[K, C, B]`; padding reads the client's own first sample, so that nobody sees another's."""

@@ -39,7 +39,7 @@ def free_bytes(device: torch.device) -> int:
 
 def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype) -> int:
     """The state of one place in a stack: its vectors, the copy and the gradient that the model computes with."""
-    tried = method.rehearsal
+    tried = method.dry_run
     states = sum(len(one) for one in (*tried.local.states, *tried.local.kept))
     if method.personal is not None:  # each client has its own of what is else the same for all
         states += 1 + sum(len(one) for one in tried.local.shared)

@@ -38,7 +38,7 @@ class Network(ABC):
     """Why forms that would be faster were not taken."""
     elements: Elements | None = None
     """The source of dropout masks, if the model has dropout."""
-    in_trial = False
+    in_check = False
     compiles = False
     """Whether a run is long enough to compile what can be."""
 
@@ -61,7 +61,7 @@ class Network(ABC):
     def _dropout(self, keys: Tensor | None, num_samples: int | None = None) -> AbstractContextManager[Any]:
         if self.elements is None or keys is None:
             return nullcontext()
-        return CounterDropout(keys, self.elements, num_samples=num_samples, in_trial=self.in_trial)
+        return CounterDropout(keys, self.elements, num_samples=num_samples, in_check=self.in_check)
 
 
 class LayeredNetwork(Network):

@@ -1,4 +1,4 @@
-"""How the uploads of a cohort become one."""
+"""Combiners: aggregation rules that turn the uploads of a cohort into one."""
 
 from fedlada.methods.combine.combiner import Combiner, Coming
 from fedlada.methods.combine.extrapolated import Extrapolated

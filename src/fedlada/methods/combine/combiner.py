@@ -1,4 +1,4 @@
-"""A combiner: many uploads in, one upload out."""
+"""The interface of a combiner: many uploads in, one upload out."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 from fedlada.methods.state import Upload
 
 Norms = Mapping[str, Sequence[float]]
-"""The norm of each vector of the uploads of a round, by the vector's name: one number a client."""
+"""The norm of each vector of the uploads of a round, by the vector's name: one number per client."""
 
 
 @dataclass(frozen=True)
 class Coming:
-    """A round before it is run, as far as a combiner may know it."""
+    """Facts about the coming round that a combiner may use."""
 
     expected: float
-    """Clients that a round has on average."""
+    """The expected number of clients in a round."""
     normal: Callable[[str, Tensor], Tensor]
-    """Standard normal numbers of this round for the vector of that name, in its shape, precision and place."""
+    """Draws this round's standard normal noise for the vector of that name, in its shape, dtype and device."""
     positive: frozenset[str] = frozenset()
-    """Names of the vectors that hold positive numbers alone, as `extra.0.v`."""
+    """Names of the vectors that must stay positive, such as `extra.0.v`."""
 
 
 class Combiner(ABC):
-    """Turns the uploads of a cohort into the one that the server steps with. Subclasses are frozen dataclasses."""
+    """Combines the uploads of a cohort into the one that the server steps with. Subclasses are frozen dataclasses."""
 
     is_linear: ClassVar[bool] = False
     """Whether weighted combinations of shares of the cohort combine to that of the whole, as means do: several
     processes then send one upload each instead of all."""
     measures_norms: ClassVar[bool] = False
-    """Whether the norms of a round's uploads are to be measured and stored with it."""
+    """Whether the norms of a round's uploads must be measured and stored."""
 
     @abstractmethod
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
@@ -45,12 +45,12 @@ class Combiner(ABC):
         """
 
     def check(self, cohort_size: int) -> None:  # noqa: B027
-        """Refuse cohorts that are too small by plan; a round in which clients are lost or refused must go on."""
+        """Refuse planned cohorts that are too small. A round that loses clients must still be combined."""
 
     def for_round(self, earlier: Sequence[Norms], coming: Coming | None = None) -> Combiner:
-        """The combiner of the coming round, from the norms of earlier ones where they are measured."""
+        """The combiner of the coming round, given the norms of earlier rounds if they are measured."""
         return self
 
     def outliers(self, norms: Norms) -> list[int]:
-        """The places in a round's uploads of those that were not taken as they came."""
+        """Indices of the uploads that were clipped, trimmed or left out in a round."""
         return []

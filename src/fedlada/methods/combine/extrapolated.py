@@ -1,4 +1,4 @@
-"""FedExP's mean, lengthened where clients disagree."""
+"""FedExP's extrapolated mean: a longer step where clients disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads of a whole cohort at once, for combiners that compare them."""
+"""All uploads of a cohort at once, for combiners that compare them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import Tensor
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 
 COLUMNS = 2**22
-"""Parameters that are compared at a time: comparing needs several copies of them."""
+"""Parameters compared at a time: a comparison needs several copies of them."""
 
 
 def gathered(uploads: Iterable[Upload], weights: Sequence[float] | None, who: str) -> list[Upload]:
-    """Copies of all uploads; refused where clients have different weights, which `who` cannot honour."""
+    """Copies of all uploads; refuses unequal weights, which the combiner `who` does not support."""
     found = [map_tensors(torch.clone, upload) for upload in uploads]
     if not found:
         raise ValueError(f"{who} needs at least one upload")
     if weights is not None and len(set(weights)) > 1:
-        raise ValueError(f"{who} counts every client alike: take weights='uniform' with it")
+        raise ValueError(f"{who} weights every client equally: use weights='uniform'")
     return found
 
 
 def by_column(uploads: Sequence[Upload], function: Callable[[Tensor], Tensor]) -> Upload:
-    """`function` of `[C, N]` to `[N]` on each vector of the uploads, some parameters at a time."""
+    """Apply `function`, from `[C, N]` to `[N]`, to each vector of the uploads, one block of parameters at a time."""
     places = [dict(named_tensors(upload)) for upload in uploads]
 
     def combined(name: str) -> Tensor:

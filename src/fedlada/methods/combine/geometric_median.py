@@ -19,7 +19,7 @@ from fedlada.methods.validation import count, positive
 class GeometricMedian(Combiner):
     """The point with the least weighted sum of distances to the uploads, for each vector (Pillutla et al. 2022).
 
-    Found by Weiszfeld's steps from each parameter's median, which one client cannot move far:
+    Found by Weiszfeld's iteration, which starts from the coordinate-wise median, since one client cannot move that far:
     w_i / max(||x_i - z||, `eps`) are the weights of the next mean.
     """
 

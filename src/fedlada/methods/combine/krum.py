@@ -1,4 +1,4 @@
-"""Krum: one client's upload, that which lies closest to its neighbours'."""
+"""Krum: the one upload that is closest to its neighbours."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedlada.methods.validation import count
 class Krum(Combiner):
     """The upload with the least sum of squared distances to its n - `num_bad` - 2 nearest (Blanchard et al. 2017).
 
-    A client is taken whole. Its distances are sums over its vectors, each divided by the median over all pairs, so that
-    second moments count as much as the update.
+    All vectors come from the same client. Distances are sums over vectors, each divided by its median over all pairs,
+    so that second moments count as much as the update.
     """
 
     num_bad: int = 1
-    """Clients that may lie; a cohort needs twice as many and three. Where fewer answer, fewer liars are looked for."""
+    """Malicious clients to withstand; a cohort needs 2 * num_bad + 3. If fewer answer, fewer are withstood."""
 
     def __post_init__(self) -> None:
         count("num_bad", self.num_bad)

@@ -16,7 +16,7 @@ from fedlada.methods.state import Upload, map_tensors, named_tensors
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Combiner):
-    """The mean, one upload after another: what the paper and its baselines do."""
+    """The mean, accumulated one upload at a time, as in the paper and its baselines."""
 
     is_linear: ClassVar[bool] = True
 
@@ -25,7 +25,7 @@ class Mean(Combiner):
 
 
 def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
-    """The mean of the uploads in the order in which they are given; one after another, so that a generator will do.
+    """The mean of the uploads, accumulated in the given order; they may come from a generator.
 
     Without weights each counts 1/S, as in the paper. The order is part of the result: floating-point sums depend
     on it, so engines always give the uploads in the order of the clients' numbers.
@@ -48,5 +48,5 @@ def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -
     if weights is not None and len(weights) != index + 1:
         raise ValueError(f"there are {len(weights)} weights for {index + 1} uploads")
     if total is None or total_weight == 0:
-        raise ValueError("there is no mean of no uploads: at least one with a positive weight is needed")
+        raise ValueError("the mean needs at least one upload with a positive weight")
     return map_tensors(lambda tensor: tensor / total_weight, total)

@@ -1,4 +1,4 @@
-"""Combiners by the names that the command line knows."""
+"""Combiners by the names that the command line takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMBINERS: dict[str, Callable[[float | None], Combiner]] = {
     "krum": lambda value: Krum() if value is None else Krum(num_bad=int(value)),
     "geometric-median": lambda _: GeometricMedian(),
 }
-"""Each from its one number, or None."""
+"""Factories by name; each takes one number or None."""
 PRIVATE = "private"
 WITHOUT_NUMBER = ("mean", "median", "geometric-median")
 
@@ -47,7 +47,7 @@ def as_combiner(given: Combiner | str) -> Combiner:
     try:
         value = float(number) if number else None
     except ValueError:
-        raise ValueError(f"combiner must be a name or name:number, as norm-bound:10, got {given!r}") from None
+        raise ValueError(f"combiner must be a name or name:number, such as norm-bound:10, got {given!r}") from None
     return COMBINERS[name](value)
 
 
@@ -57,7 +57,7 @@ def is_private(given: str) -> bool:
 
 
 def as_private(given: str, **noise: Any) -> Private:
-    """Private by its name with its clip, and behind it the scales of vectors: "private:0.4", "private:0.4:v=100".
+    """`Private` from its name, its clip and the scales of vectors: "private:0.4", "private:0.4:v=100".
 
     >>> as_private("private:0.4:v=100", noise_multiplier=1.0).scales
     {'v': 100.0}

@@ -1,4 +1,4 @@
-"""A bound on the norm of what one client can send."""
+"""Norm bounding: clip each client's upload before the mean."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fedlada.methods.state import Upload, map_tensors, named_tensors
 from fedlada.methods.validation import positive
 
 WINDOW = 10
-"""Rounds whose norms a bound is learned from."""
+"""Past rounds whose norms set the bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormBound(Combiner):
-    """The mean of uploads each of whose vectors is scaled down to a bound where it is longer.
+    """The mean of uploads whose vectors are scaled down to a bound where their norm exceeds it.
 
-    Without `max_norm` each vector's bound is `factor` times the median of its norms in the last rounds, in the first
-    round of its norms there. So long as fewer than half of the clients lie, they cannot move it far.
+    Without `max_norm` each vector's bound is `factor` times the median of its norms in the last rounds (in the first
+    round, of that round). While fewer than half of the clients are malicious, they cannot move it far.
     """
 
     measures_norms: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class NormBound(Combiner):
 
 @dataclass(frozen=True)
 class _Bounded(Combiner):
-    """The mean under bounds that are known: streaming, one upload at a time."""
+    """The mean under known bounds, accumulated one upload at a time."""
 
     bounds: Mapping[str, float]
     for_all: float = math.inf

@@ -1,4 +1,4 @@
-"""Combiners that go by the order of the clients' values, parameter by parameter."""
+"""Coordinate-wise order statistics: trimmed mean and median."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedlada.methods.state import Upload
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(Combiner):
-    """The mean of each parameter without the clients' largest and smallest values of it (Yin et al. 2018)."""
+    """The coordinate-wise mean without the largest and smallest values (Yin et al. 2018)."""
 
     share: float = 0.1
-    """Of the clients, cut at each end; rounded down, but at least one client where there are three."""
+    """Share of the clients trimmed at each end; rounded down, but at least one client if there are three."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 0.5:
@@ -35,7 +35,7 @@ class TrimmedMean(Combiner):
 
 @dataclass(frozen=True, kw_only=True)
 class Median(Combiner):
-    """The median of each parameter over the clients; of an even number the mean of the middle two."""
+    """The coordinate-wise median; with an even number of clients, the mean of the middle two."""
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         return by_column(gathered(uploads, weights, "Median"), middle_of)

@@ -1,4 +1,4 @@
-"""Differential privacy of whole clients: clip what each sends, add noise once to the sum."""
+"""Client-level differential privacy: clip each upload, add noise once to the sum."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class Private(Combiner):
     """(sum_i min(1, `clip` / ||u_i||) u_i + noise) / n, where u_i is all that client i sends and n is public.
 
     The norm goes over the delta and every extra vector together. Each coordinate's noise is normal with a standard
-    deviation of `noise_multiplier` * `clip`; n is the number of clients that a round has on average, not the number
-    that came. Clients count alike.
+    deviation of `noise_multiplier` * `clip`; n is the expected number of clients in a round, not the number that took
+    part. All clients have equal weight.
 
     Give `noise_multiplier`, or `epsilon` and `delta`: a run then solves for the noise that spends `epsilon` over its
     rounds. With both, the run stops before it would spend more than `epsilon`.
     """
 
     clip: float
-    """The longest upload that counts whole."""
+    """Norm to which uploads are clipped."""
     noise_multiplier: float | None = field(default=None, kw_only=True)
     epsilon: float | None = field(default=None, kw_only=True)
-    """The most that the run may spend."""
+    """Privacy budget of the run."""
     delta: float = field(default=1e-6, kw_only=True)
     """The probability with which `epsilon` may not hold; take far less than one over the number of clients."""
     scales: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    """Factors on vectors before they are clipped and get noise, undone behind it: `{"v": 100.0}`; 1 where not named.
+    """Factors on vectors before clipping and noise, undone afterwards: `{"v": 100.0}`; 1 by default.
 
-    They say how much of `clip` each vector may use. They must not depend on data.
+    They set each vector's share of `clip`. They must not depend on data.
     """
     noise_cohort: int | None = field(default=None, kw_only=True)
-    """A device of simulations, no privacy of the run itself: noise as if so many clients took part in a round."""
+    """For simulations only: noise as for a cohort of this size. The simulated run itself is less private."""
     noise_population: int | None = field(default=None, kw_only=True)
-    """With `noise_cohort`: out of so many clients, each drawn by a coin; by default as many as there are."""
+    """With `noise_cohort`: number of clients it is drawn from by Poisson sampling; by default all clients."""
 
     def __post_init__(self) -> None:
         positive("clip", self.clip)
@@ -64,16 +64,16 @@ class Private(Combiner):
         return self if coming is None else _Release(self, coming)
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
-        raise ValueError("Private draws its noise in a round: take simulate or server_app, or call for_round first")
+        raise ValueError("Private draws its noise per round: use simulate or server_app, or call for_round first")
 
     def scale_of(self, name: str) -> float:
-        """The factor on the vector of that name, which `scales` may have without its place."""
+        """The factor on the vector of that name; `scales` may name it with or without its position in the chain."""
         return float(self.scales.get(name, self.scales.get(name.rpartition(".")[2], 1.0)))
 
 
 @dataclass(frozen=True)
 class _Release(Combiner):
-    """The one noisy sum of a round."""
+    """The noisy sum that one round releases."""
 
     private: Private
     coming: Coming
@@ -88,29 +88,29 @@ class _Release(Combiner):
             for (_, so_far), (_, vector) in zip(named_tensors(total), named_tensors(clipped), strict=True):
                 so_far.add_(vector)
         if weights is not None and len(set(weights)) > 1:
-            raise ValueError("Private counts every client alike: take weights='uniform' with it")
+            raise ValueError("Private weights every client equally: use weights='uniform'")
         if total is None:
-            raise ValueError("Private needs the shape of an upload: where nobody came, give one of zeros")
+            raise ValueError("Private needs the shape of an upload: for an empty round, give an upload of zeros")
         released = iter([self._released(name, vector) for name, vector in named_tensors(total)])
         return map_tensors(lambda _: next(released), total)
 
     def _clipped(self, upload: Upload) -> Upload:
-        """An upload in its scales, its norm at most `clip`; a copy."""
+        """A scaled copy of an upload, clipped to norm `clip`."""
         scaled = [(vector, self.private.scale_of(name)) for name, vector in named_tensors(upload)]
         norms = [scale * torch.linalg.vector_norm(vector, dtype=torch.float64) for vector, scale in scaled]
-        # Nothing waits for a GPU here. A norm of zero gives infinity, which is cut to one. In float64, because a scaled
-        # vector may be too large for its own numbers, and a tiny factor too small.
+        # No GPU synchronisation here. A norm of zero gives infinity, which is clamped to one. In float64, because
+        # scaling can overflow the vector's own dtype, and a tiny factor can underflow it.
         factor = (self.private.clip / torch.linalg.vector_norm(torch.stack(norms))).clamp(max=1.0)
         order = iter([(vector.double() * (scale * factor)).to(vector.dtype) for vector, scale in scaled])
         return map_tensors(lambda _: next(order), upload)
 
     def _released(self, name: str, total: Tensor) -> Tensor:
-        """The noisy mean of one vector; what must be positive is at least the deviation of its noise."""
+        """The noisy mean of one vector; positive vectors are clamped to the standard deviation of the noise."""
         private, expected, scale = self.private, self.coming.expected, self.private.scale_of(name)
         assert private.noise_multiplier is not None, "a run solves for the noise before its first round"
         deviation = private.noise_multiplier * private.clip
         if private.noise_cohort is not None:
             deviation *= expected / private.noise_cohort
         mean = total.add_(self.coming.normal(name, total), alpha=deviation).div_(expected * scale)
-        # A value below its noise cannot be told from zero, and a method that divides by it would explode.
+        # A value below its noise is indistinguishable from zero, and a method that divides by it would diverge.
         return mean.clamp_(min=deviation / (expected * scale)) if name in self.coming.positive else mean

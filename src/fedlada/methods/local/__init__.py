@@ -1,4 +1,4 @@
-"""Local transforms: the links of a client's chain between two broadcasts."""
+"""Local transforms: the links of the chain that a client applies in each local step."""
 
 from fedlada.methods.local.amsgrad import AMSGrad
 from fedlada.methods.local.clip_norm import ClipNorm

@@ -17,10 +17,10 @@ from fedlada.methods.validation import at_most_half, decay_of_old, one_of, posit
 class AMSGrad(LocalTransform):
     """Turns a gradient g into m / sqrt(v_hat), as Algorithm 3 of the FedLADA paper does inside its amendment.
 
-    Another `power` of v_hat than its root makes the step less adaptive (Padam, Chen et al. 2018).
+    A `power` of v_hat below 1/2 makes the step less adaptive (Padam, Chen et al. 2018).
 
     Each round begins with m = 0 and v_hat = v^t, the mean that the server keeps (`second_moment="averaged"`), or
-    with v_hat = `v_init` (`"reset"`, and then no second moment travels).
+    with v_hat = `v_init` (`"reset"`, and then no second moment is sent).
     """
 
     elementwise: ClassVar[bool] = True
@@ -30,15 +30,15 @@ class AMSGrad(LocalTransform):
     beta2: float = 0.99
     """Weight of the old second moment."""
     v_init: float = 1e-8
-    """First value of v_hat; it is also the floor under which v_hat never falls."""
+    """Initial value of v_hat, and its lower bound."""
     v_start: str = "zero"
-    """v_{i,0}, which the paper does not give: "zero", or "server" to go on from v^t."""
+    """v_{i,0}, which the paper does not specify: "zero", or "server" to continue from v^t."""
     maximum: bool = True
     """The mapping h of v to v_hat: the running maximum (AMSGrad), or without it v itself above the floor (Adam)."""
     bias_correction: bool = False
     """Divide m by 1 - beta1^tau, and v by 1 - beta2^tau where it started from zero."""
     power: float = 0.5
-    """Of v_hat: 1/2 is the root. The smaller, the less a step differs between coordinates."""
+    """Exponent of v_hat; 1/2 is the square root. The smaller it is, the less steps differ between coordinates."""
     second_moment: str = "averaged"
     """"averaged" by the server over the cohort, or "reset" by each client in each round."""
 
@@ -54,7 +54,7 @@ class AMSGrad(LocalTransform):
         if not self.maximum and self.second_moment == "averaged" and self.v_start == "zero":
             raise ValueError(
                 "maximum=False with v_start='zero' would ignore the averaged second moment: "
-                "take v_start='server' or second_moment='reset'"
+                "use v_start='server' or second_moment='reset'"
             )
 
     def init_shared(self, params: Tensor) -> Vectors:
@@ -64,7 +64,7 @@ class AMSGrad(LocalTransform):
         v_received = shared["v"] if self.second_moment == "averaged" else torch.full_like(like, self.v_init)
         state = {} if self.beta1 == 0 else {"m": torch.zeros_like(like)}
         state["v"] = torch.zeros_like(like) if self.v_start == "zero" else v_received
-        # Without the maximum v_hat is not carried from step to step; it is kept for the upload alone.
+        # Without the maximum v_hat is not carried from step to step; it is kept only for the upload.
         state["v_max"] = v_received
         if self.bias_correction:
             state["tau"] = like.new_zeros((*like.shape[:-1], 1))
@@ -80,9 +80,9 @@ class AMSGrad(LocalTransform):
             m = m / (1 - self.beta1**tau)
             if self.v_start == "zero":
                 v = v / (1 - self.beta2**tau)
-        # The floor keeps Adam from dividing by a second moment that has died out.
+        # The lower bound keeps Adam from dividing by a vanishing second moment.
         state["v_max"] = torch.maximum(v, local["v_max"]) if self.maximum else v.clamp(min=self.v_init)
-        if self.power == 0.5:  # the paper's; as a power it would have other last bits
+        if self.power == 0.5:  # the paper's; `pow` would differ in the last bits
             return m / state["v_max"].sqrt(), state
         return m / state["v_max"] ** self.power, state
 

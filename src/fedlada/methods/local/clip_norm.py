@@ -1,4 +1,4 @@
-"""Clipping of an update by its norm."""
+"""Clipping an update by its norm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedlada.methods.validation import positive
 
 @dataclass(frozen=True, kw_only=True)
 class ClipNorm(LocalTransform):
-    """Shrinks an update whose Euclidean norm over the whole vector exceeds `max_norm` to that norm."""
+    """Scales an update down to Euclidean norm `max_norm` where its norm exceeds that."""
 
     elementwise: ClassVar[bool] = True
 
@@ -26,5 +26,5 @@ class ClipNorm(LocalTransform):
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         norm = torch.linalg.vector_norm(update, dim=-1, keepdim=True)
-        # A norm of zero gives infinity here, and the clamp turns it into "leave it as it is".
+        # A norm of zero gives infinity here, which the clamp turns into a factor of one.
         return update * (self.max_norm / norm).clamp(max=1), local

@@ -37,7 +37,7 @@ class ControlVariate(LocalTransform):
     def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
         own = step.kept["control"]
         mean_step = done.delta / (done.num_steps * done.lr)
-        # Taking out the scaled correction leaves the mean raw gradient; the usual formula would let the scale cancel.
+        # Subtracting the scaled correction leaves the mean raw gradient; the usual formula would let the scale cancel.
         control = mean_step - self.correction * (step.shared["control"] - own)
         return {"control_change": control - own}, {"control": control}
 

@@ -23,7 +23,7 @@ class DynamicRegularizer(LocalTransform):
     mu: float = 0.1
     """Strength of the regularizer."""
     with_params: bool = True
-    """Without them mu x is left out, for a `WeightDecay` of strength mu behind the clipping."""
+    """If false, mu x is left out, for a `WeightDecay` of strength mu after the clipping."""
 
     def __post_init__(self) -> None:
         not_negative("mu", self.mu)

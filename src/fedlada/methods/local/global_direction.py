@@ -1,4 +1,4 @@
-"""The amendment: pull each local step towards the direction in which the whole federation last moved."""
+"""The amendment: pull each local step towards the direction of the last global update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedlada.methods.validation import weight_of_new
 class TowardGlobalDirection(LocalTransform):
     """alpha * update + (1 - alpha) * g_a, with g_a the cohort's last mean step per local step and unit of rate.
 
-    Behind AMSGrad this is FedLADA's amendment; on the bare gradient it is FedCM's client momentum.
+    After AMSGrad this is FedLADA's amendment; on the raw gradient it is FedCM's client momentum.
     """
 
     elementwise: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""FedSMOO's perturbation, which the clients agree on."""
+"""FedSMOO's perturbation, aligned across clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fedlada.methods.validation import not_negative
 class GlobalSharpnessAware(LocalTransform):
     """Takes the gradient at x + e with e = rho q / ||q|| and q = g(x) - u_i - s: a second gradient a step.
 
-    u_i, the client's dual variable, gathers e - s over all its steps. s points along the cohort's mean of u_i and has
-    length rho. The paper also subtracts the last perturbation in s; the authors' simulator does not, nor does this.
+    u_i, the client's dual variable, accumulates e - s over all its steps. s points along the cohort's mean of u_i and
+    has length rho. The paper also subtracts the last perturbation in s; the authors' simulator does not, nor does this.
     """
 
     elementwise: ClassVar[bool] = True
 
     rho: float = 0.1
-    """How far uphill."""
+    """Radius of the perturbation."""
 
     def __post_init__(self) -> None:
         not_negative("rho", self.rho)

@@ -19,7 +19,7 @@ class Proximal(LocalTransform):
     elementwise: ClassVar[bool] = True
 
     mu: float = 0.1
-    """Strength of the pull towards what the server sent."""
+    """Strength of the pull towards the broadcast model."""
 
     def __post_init__(self) -> None:
         not_negative("mu", self.mu)

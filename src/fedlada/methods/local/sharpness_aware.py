@@ -15,12 +15,12 @@ from fedlada.methods.validation import not_negative
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessAware(LocalTransform):
-    """Takes the gradient at x + rho g(x) / ||g(x)||, uphill on the same batch: a second gradient a step."""
+    """Takes the gradient at x + rho g(x) / ||g(x)||, on the same batch: a second gradient per step."""
 
     elementwise: ClassVar[bool] = True
 
     rho: float = 0.1
-    """How far uphill."""
+    """Radius of the perturbation."""
 
     def __post_init__(self) -> None:
         not_negative("rho", self.rho)

@@ -1,4 +1,4 @@
-"""A local transform: update in, update out, with the memories it needs."""
+"""The interface of a local transform: update in, update out, with the state it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedlada.methods.state import ClientRound, GradientAt, Round, Step, Vectors
 class LocalTransform:
     """One link of the chain that turns a gradient into the step that a client takes.
 
-    Subclasses are frozen dataclasses whose fields are hyper-parameters; a field may be a tensor too, such as a mask
+    Subclasses are frozen dataclasses whose fields are hyperparameters; a field may be a tensor too, such as a mask
     `[P]` in the order of the model's trainable parameters, and engines see to its device, precision and place. Vectors
     are `[P]` or `[C, P]`; whatever a transform does must be elementwise, or reduce over the last axis alone, so that
     every engine can run it. Before a run a copy of it is checked on a few numbers, alone and stacked, and a transform
@@ -20,17 +20,17 @@ class LocalTransform:
     """
 
     positive: ClassVar[frozenset[str]] = frozenset()
-    """Names of those of its vectors that hold positive numbers alone, which no message may round to zero."""
+    """Names of its vectors that must stay positive: no message may round them to zero."""
     paired: ClassVar[frozenset[str]] = frozenset()
     """Names of those of its memories that mean something beside a vector of the server optimizer alone, as FedDyn's.
 
     No server acts on personal parameters, so these memories stay as they were at first there."""
     elementwise: ClassVar[bool] = False
-    """Declares that the order of the parameters does not matter: each is treated alike, norms aside.
+    """Declares that the order of the parameters does not matter: all are treated alike, apart from norms.
 
-    Without the declaration an engine finds out by a check on the whole model."""
+    Without the declaration an engine checks this on the whole model."""
     draws_random_numbers: ClassVar[bool] = False
-    """Declares that it draws random numbers: each client then draws its own, one after another."""
+    """Declares that it draws random numbers: clients then run one after another, each with its own stream."""
 
     def init_shared(self, params: Tensor) -> Vectors:
         """Vectors `[P]` that the server holds for this transform and broadcasts in each round."""
@@ -45,7 +45,7 @@ class LocalTransform:
         return {}
 
     def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
-        """Where this step's gradient is taken, by default where it would be anyway; also returns the new local state.
+        """The point at which this step's gradient is taken, by default unchanged; also returns the new local state.
 
         Sharpness-aware transforms move the point. The hooks of a chain are called in its order, before any `apply`.
         """

@@ -1,4 +1,4 @@
-"""FedLESAM's perturbation, known before the batch."""
+"""FedLESAM's perturbation, known before the batch is seen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UphillGlobally(LocalTransform):
     elementwise: ClassVar[bool] = True
 
     rho: float = 0.1
-    """How far uphill."""
+    """Radius of the perturbation."""
 
     def __post_init__(self) -> None:
         not_negative("rho", self.rho)

@@ -14,7 +14,7 @@ from fedlada.methods.validation import not_negative
 
 @dataclass(frozen=True, kw_only=True)
 class WeightDecay(LocalTransform):
-    """update + strength * x: before an adaptive optimizer this is L2, behind it it is decoupled decay (AdamW)."""
+    """update + strength * x: L2 before an adaptive optimizer, decoupled decay (AdamW) after it."""
 
     elementwise: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""The methods, each a chain of local transforms and a server optimizer: one function a method.
+"""The methods, one function each: a chain of local transforms and a server optimizer.
 
 Order in the chains: recipes on plain SGD correct the gradient, then clip, then add L2, as the authors' simulator
 does; adaptive ones clip, add L2, then AMSGrad, then the amendment. A look comes first. `docs/methods.md` shows the
@@ -72,12 +72,12 @@ __all__ = [
 
 
 def hyper_parameters(method: str) -> dict[str, Any]:
-    """A method's hyper-parameters with the recipe's defaults."""
+    """A method's hyperparameters with the recipe's defaults."""
     return {name: one.default for name, one in inspect.signature(RECIPES[method]).parameters.items()}
 
 
 HYPER_PARAMETERS: dict[str, str] = {
-    "alpha": "weight of the client's own update against the global direction, in (0, 1]",
+    "alpha": "weight of the client's own update relative to the global direction, in (0, 1]",
     "beta1": "weight of the old first moment",
     "beta2": "weight of the old second moment",
     "bias_correction": "correct the moments for their start at zero",
@@ -86,16 +86,16 @@ HYPER_PARAMETERS: dict[str, str] = {
     "correction": "scale of the control variates' correction",
     "decoupled": "weight decay after the adaptive step (AdamW) instead of L2",
     "eps": "added to the squared norm of the mean update, where the server's step is divided by it",
-    "maximum": "keep the running maximum of second moments (AMSGrad), or not (Adam)",
+    "maximum": "keep the running maximum of the second moment (AMSGrad), or not (Adam)",
     "momentum": "weight of the server's old momentum",
     "mu": "strength of the proximal term, or of the dynamic regularizer",
     "power": "exponent of the second moment that a step is divided by: 0.5 is Adam's, less adapts less",
-    "rho": "radius of SAM: how far uphill the gradient is taken",
+    "rho": "radius of the SAM perturbation",
     "second_moment": "averaged by the server, or reset in each round",
     "server_lr": "eta_g: the server's learning rate",
     "tau": "the server optimizer's degree of adaptivity",
-    "v_init": "initial second moment, and its floor",
-    "v_start": "where v starts in each round: zero, or server to go on from the mean",
+    "v_init": "initial second moment, and its lower bound",
+    "v_start": "initial v in each round: zero, or server to continue from the mean",
     "weight_decay": "strength of weight decay",
 }
-"""The meaning of each hyper-parameter of any recipe, in a few words."""
+"""The meaning of each hyperparameter of any recipe, in a few words."""

@@ -31,7 +31,7 @@ def sgd_method(
 def dynamic_method(
     name: str, look: Chain, *, mu: float, clip_pull: bool, weight_decay: float, clip_norm: float | None
 ) -> FederatedMethod:
-    """FedDyn behind a look. Its mu x is either clipped with the gradient or added behind, as weight decay is."""
+    """FedDyn after a perturbation. Its mu x is clipped with the gradient, or added after clipping like weight decay."""
     regularizer = DynamicRegularizer(mu=mu, with_params=clip_pull)
     decay = weight_decay if clip_pull else weight_decay + mu
     return sgd_method(name, (*look, regularizer), Dynamic(), clip_norm, decay)
@@ -48,7 +48,7 @@ def amsgrad_method(
     clip_norm: float | None,
     **others: Any,
 ) -> FederatedMethod:
-    """AMSGrad with the other options; decoupled decay stands last, so that the second moment does not scale it.
+    """AMSGrad with the other options; decoupled decay comes last, so that the second moment does not scale it.
 
     The global direction carries past decay on, so that in steady state decay acts 1/alpha times as strongly.
     """

@@ -71,7 +71,7 @@ def feddyn(
 
 
 def fedexp(*, eps: float = 1e-3, weight_decay: float = 0.0, clip_norm: float | None = None) -> FederatedMethod:
-    """FedExP: a server step as long as the clients disagree (Jhunjhunwala et al. 2023, FedExP).
+    """FedExP: a longer server step the more clients disagree (Jhunjhunwala et al. 2023, FedExP).
 
     >>> fedexp().combiner
     Extrapolated(eps=0.001)

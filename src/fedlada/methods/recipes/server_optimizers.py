@@ -1,4 +1,4 @@
-"""Methods whose server takes more than a plain step (Reddi et al. 2021, Adaptive Federated Optimization)."""
+"""Methods with momentum or an adaptive optimizer on the server (Reddi et al. 2021)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fedyogi(
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
 ) -> FederatedMethod:
-    """FedYogi: Yogi on the server, whose second moment moves by steps of the same size.
+    """FedYogi: Yogi on the server, whose second moment changes additively.
 
     >>> fedyogi().num_vectors()
     (1, 1)

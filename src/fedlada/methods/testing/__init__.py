@@ -1,4 +1,4 @@
-"""Trials of methods: checks for authors of transforms, and attacks by clients that lie."""
+"""Checks for authors of transforms, and attacks by malicious clients."""
 
 from fedlada.methods.testing import attacks
 from fedlada.methods.testing.transforms import check_transform

@@ -1,7 +1,7 @@
-"""Attacks: lies that some clients tell in each round, to try combiners with.
+"""Attacks by malicious (Byzantine) clients, to test combiners with.
 
-Attackers train as everybody does and send something else. `fedlada.simulate(attack=SignFlip(share=0.3))` has three of
-ten clients lie. Vectors that must be positive, such as second moments, stay honest but in `PoisonedSecondMoments`.
+Attackers train like everyone else and send something else. `fedlada.simulate(attack=SignFlip(share=0.3))` makes three
+of ten clients malicious. Only `PoisonedSecondMoments` forges vectors that must be positive, such as second moments.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ Normal = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(ABC):
-    """A share of the clients that lies. Subclasses say what an attacker sends in the place of a vector of its own."""
+    """A share of malicious clients. Subclasses define what an attacker sends in place of its own vector."""
 
     share: float
-    """Of all clients; who they are follows from the run's seed, once for the run."""
+    """Share of all clients that attack; the run's seed selects them once for the whole run."""
 
     on_positive: ClassVar[bool] = False
-    """Whether it replaces the vectors that must be positive, and no others."""
+    """Whether it forges only the vectors that must be positive."""
     colludes: ClassVar[bool] = False
-    """Whether attackers know the honest uploads of the round and all send the same."""
+    """Whether attackers know the honest uploads of the round and all send the same upload."""
     poisons_labels: ClassVar[bool] = False
-    """Whether attackers train on wrong labels and send what comes out."""
+    """Whether attackers train on flipped labels and send the honest result of that."""
 
     def __post_init__(self) -> None:
         weight_of_new("share", self.share)
 
     def alone(self, own: Tensor, normal: Normal) -> Tensor:
-        """The lie in the place of an attacker's own vector."""
+        """The forged vector in place of an attacker's own."""
         return own
 
     def together(self, honest: Tensor, num_attackers: int) -> Tensor:
-        """The lie `[P]` of all attackers, from the honest clients' vectors `[H, P]`."""
+        """The forged vector `[P]` of all attackers, from the honest clients' vectors `[H, P]`."""
         raise NotImplementedError(f"{type(self).__name__} does not collude")
 
 
@@ -117,7 +117,7 @@ class LabelFlip(Attack):
 class InnerProduct(Attack):
     """Sends -`scale` times the mean of the honest updates: inner product manipulation (Xie et al. 2019).
 
-    A scale below one is hard to tell from honest updates; one of (1 - share) / share turns the mean round.
+    A scale below one is hard to tell from honest updates; one above (1 - share) / share reverses the mean.
     """
 
     colludes: ClassVar[bool] = True
@@ -136,7 +136,7 @@ class InnerProduct(Attack):
 class ALittleIsEnough(Attack):
     """Sends mean - z deviation of the honest updates, parameter by parameter (ALIE, Baruch et al. 2019).
 
-    Without `z` it is the paper's: the largest with which enough honest clients lie further out than the attackers.
+    Without `z` it is the paper's: the largest at which enough honest clients are further from the mean than attackers.
     """
 
     colludes: ClassVar[bool] = True
@@ -170,7 +170,7 @@ def largest_z(num_clients: int, num_attackers: int) -> float:
 class PoisonedSecondMoments(Attack):
     """Sends `value` for every number that must be positive, and an honest update.
 
-    A huge one stops the learning, a tiny one makes steps explode. Zero is refused by every server.
+    A huge value stops learning, a tiny one makes steps explode. Every server refuses zero.
     """
 
     on_positive: ClassVar[bool] = True
@@ -186,14 +186,14 @@ class PoisonedSecondMoments(Attack):
 
 
 def agreement(attack: Attack, honest: Sequence[Upload], num_attackers: int) -> Upload:
-    """The one upload that attackers who collude send."""
+    """The upload that all colluding attackers send."""
     return by_column(honest, partial(attack.together, num_attackers=num_attackers))
 
 
 def forged(
     attack: Attack, own: Upload, positive: Sequence[Collection[str]], normal: Normal, common: Upload | None = None
 ) -> Upload:
-    """An attacker's upload, from its own or from what all agreed on; `positive` has a transform's names each."""
+    """An attacker's upload, from its own or the agreed one; `positive` has the names for each transform."""
     is_positive = [False, *(name in names for extra, names in zip(own.extra, positive, strict=True) for name in extra)]
     honest = [vector for _, vector in named_tensors(own)]
     lies = [None] * len(honest) if common is None else [vector for _, vector in named_tensors(common)]
@@ -216,11 +216,11 @@ ATTACKS: dict[str, tuple[type[Attack], str]] = {
     "a-little-is-enough": (ALittleIsEnough, "z"),
     "poisoned-second-moments": (PoisonedSecondMoments, "value"),
 }
-"""By the names that the command line knows, each with the field that its second number is for."""
+"""Attacks by the names that the command line takes, each with the field that its second number sets."""
 
 
 def as_attack(given: Attack | str) -> Attack:
-    """An attack, or one by its name, its share and perhaps its number: "sign-flip:0.3", "scale:0.3:10".
+    """An attack, or one by name, share and optional number: "sign-flip:0.3", "scale:0.3:10".
 
     >>> as_attack("scale:0.3:10")
     Scale(share=0.3, factor=10.0)
@@ -232,9 +232,10 @@ def as_attack(given: Attack | str) -> Attack:
     kind, field = ATTACKS[name]
     if not 1 <= len(numbers) <= (2 if field else 1):
         form = f"{name}:0.3" + (f", or {name}:0.3:10 with its {field}" if field else "")
-        raise ValueError(f"attack must name the share of clients that lie, as {form}, got {given!r}")
+        raise ValueError(f"attack must name the share of malicious clients, such as {form}, got {given!r}")
     try:
         values: dict[str, Any] = dict(zip(("share", field), map(float, numbers), strict=False))
     except ValueError:
-        raise ValueError(f"attack must be name:share or name:share:number, as scale:0.3:10, got {given!r}") from None
+        example = "such as scale:0.3:10"
+        raise ValueError(f"attack must be name:share or name:share:number, {example}, got {given!r}") from None
     return kind(**values)

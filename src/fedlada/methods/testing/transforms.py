@@ -1,4 +1,4 @@
-"""Checks of a transform: does it keep its contract, and what must an engine know of it."""
+"""Checks of a transform's contract, and of properties that an engine needs to know."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Reorder = Callable[[Tensor], Tensor]
 
 
 class Wrong(Exception):
-    """A broken rule of the transform's contract; any other error of the check is left to the run."""
+    """A violation of the transform's contract; any other error in a check is left to the run."""
 
 
 def check_transform(part: LocalTransform) -> None:
-    """Refuse a transform that breaks its contract or its declarations, in one sentence.
+    """Refuse a transform that violates its contract or its declarations.
 
-    Call it in the tests of a transform; `simulate` calls it too. It is tried on a copy with two steps of two clients,
-    alone and stacked, and what it draws at random is no part of a run.
+    Call it in the tests of a transform; `simulate` calls it too. It takes two steps of two clients on a copy,
+    separately and stacked, and leaves the random state as it was.
     """
     if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
@@ -53,7 +53,7 @@ def check_transform(part: LocalTransform) -> None:
 
 
 def _compare(part: LocalTransform) -> None:
-    """Two clients, each alone and both at once."""
+    """Compare two clients run separately and stacked."""
     with randomness_restored() as drawn:
         tried = copy.deepcopy(part)
         first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
@@ -62,20 +62,20 @@ def _compare(part: LocalTransform) -> None:
         stacked = one_round(copy.deepcopy(part), _gradients())
         backwards = one_round(_reversed(part), _gradients()[:, 0].flip(-1), flipped=True) if part.elementwise else first
     if part.elementwise and not is_random and not all(map(_agree, (one.flip(-1) for one in backwards), first)):
-        raise Wrong("declares elementwise = True, but gives another result where the parameters are in another order")
+        raise Wrong("declares elementwise = True, but its result depends on the order of the parameters")
     apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
     if not is_random and not all(map(_agree, stacked, apart)):
         raise Wrong(
-            "treats clients that are stacked, [C, P], otherwise than each alone: "
+            "gives another result for stacked clients, [C, P], than for each alone: "
             "reduce over the last axis and keep it (dim=-1, keepdim=True)"
         )
 
 
 def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
-    """Whether two steps of one client end elsewhere, or leave it other things, if the parameters lie in another order.
+    """Whether two steps of one client give another result or state if the parameters are permuted.
 
-    A transform that takes a slice, or holds positions, is right in the model's order alone. What fails here is left to
-    the run.
+    A transform that takes a slice or holds positions is correct only in the model's order. Errors here are left to the
+    run.
     """
     if all(part.elementwise for part in method.local):
         return False
@@ -99,12 +99,12 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
 
 
 def is_random(method: FederatedMethod) -> bool:
-    """Whether a transform draws random numbers, by its declaration or as far as two steps show."""
+    """Whether a transform draws random numbers, by its declaration or as observed in two steps."""
     for part in method.local:
         if part.draws_random_numbers or _has_generator(part):
             return True
         with randomness_restored() as drawn:
-            with suppress(Exception):  # on a model of its own size it may work
+            with suppress(Exception):  # it may work on a model of its own size
                 one_round(
                     map_tensor_fields(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0]
                 )
@@ -117,7 +117,7 @@ def shares_memory(method: FederatedMethod) -> bool:
     """Whether a new state of some transform is, or is a view of, what it was given: it must be copied before the old
     values are overwritten."""
     for part in method.local:
-        with randomness_restored(), suppress(Exception):  # an engine's own step says what is wrong
+        with randomness_restored(), suppress(Exception):  # the engine's own step will report the error
             tried = map_tensor_fields(partial(suited, like=_gradients()), copy.deepcopy(part))
             if _gives_back_what_it_got(tried):
                 return True
@@ -145,7 +145,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _reversed(part: LocalTransform) -> LocalTransform:
-    """The same part for parameters in the opposite order."""
+    """The same part for parameters in reverse order."""
     return map_tensor_fields(
         lambda one: one.flip(-1) if one.ndim and one.shape[-1] == WIDTH else one, copy.deepcopy(part)
     )
@@ -189,7 +189,7 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
 
 
 def _has_generator(part: LocalTransform) -> bool:
-    """Whether it draws from a source of its own."""
+    """Whether it has a random generator of its own."""
     numpy = sys.modules.get("numpy")
     kinds = (torch.Generator, random.Random, *(() if numpy is None else (numpy.random.Generator,)))
     return any(isinstance(value, kinds) for value in held_by(part).values())
@@ -217,7 +217,7 @@ def _two(call: str, value: Any) -> tuple[Any, Any]:
 
 
 def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
-    """The value, if it is a dict of tensors, and of these names."""
+    """The value, if it is a dict of tensors with these names."""
     if not isinstance(value, dict) or not all(isinstance(one, Tensor) for one in value.values()):
         raise Wrong(f"must return a dict of tensors from {call}, got {_kind(value)}")
     if names is not None and set(value) != set(names):

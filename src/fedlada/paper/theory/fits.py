@@ -51,7 +51,7 @@ def slope_over_seeds(x: Sequence[float], y: Sequence[Sequence[float]]) -> Estima
 
 
 def scipy_stats() -> Any:
-    """The module `scipy.stats`, or one sentence where it is missing."""
+    """The module `scipy.stats`; an error names the extra if it is missing."""
     try:
         from scipy import stats
     except ImportError:

@@ -28,7 +28,7 @@ FIRST_HORIZON = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A cohort's size, its number of local steps, and FedLADA's hyper-parameters.
+    """A cohort's size, its number of local steps, and FedLADA's hyperparameters.
 
     With b1 = 1/2 a round's first moments have grown after a few steps; the paper's 0.9 takes a good part of a round.
     """

@@ -49,7 +49,7 @@ def study(
 ) -> tuple[Sequence[Table], Sequence[Chart]]:
     """The theorem in practice: linear speed-up with its controls, the best alpha, consistency.
 
-    `progress` is told, in a few words, what is being computed.
+    `progress` is called with a description of what is being computed.
     """
     one_of("scale", scale, tuple(SCALES))
     own = [whole_number("seeds", seed) for seed in seeds]

@@ -157,7 +157,7 @@ def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:
         tuple(rows),
         (
             f"A least-squares slope for each of {num_seeds} seeds (each has a problem, cohorts and noise of its own), "
-            "then Student's t-interval of their mean. It speaks of chance, not of curvature: see the slopes between "
+            "then Student's t-interval of their mean. It covers chance, not curvature: see the slopes between "
             "neighbours.",
             "The theorem's step sizes grow with S and K, so rounds fall as 1/(SK) even where there is no noise to "
             "average. The best scale decides: with noise it should follow 1/(SK) as well, without noise it should not.",

@@ -1,1 +1,1 @@
-"""Many runs for one question: each is run once, kept by what it is, and goes on where it stopped."""
+"""Campaigns of many runs: each is run once, stored by its configuration, and resumed where it stopped."""

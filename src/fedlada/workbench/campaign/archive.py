@@ -1,4 +1,4 @@
-"""Many runs as one small text file, from which tables and pages can be made again anywhere."""
+"""An archive: many runs as one small text file, from which tables and pages can be regenerated anywhere."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fedlada.workbench.campaign.store import Adopted, RunStore
 from fedlada.workbench.experiment import Experiment
 
 FORMAT = 1
-"""Raised when an archive can no longer be read by an older version."""
+"""Format version, incremented when older versions can no longer read an archive."""
 ALIKE = ("dataset", "image_size", "method", "model", "seed")
-"""Fields that tell most runs apart at a glance, and whether these data can be read for a run."""
+"""Fields that distinguish most runs, and whether their data can be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Archive:
     runs: Sequence[ArchivedRun] = ()
 
     def with_runs(self, runs: Iterable[ArchivedRun]) -> Archive:
-        """These runs too: of two that are the same the one that goes further, or else the one that is added."""
+        """Add these runs: of two equal ones the longer is kept, or else the added one."""
         best = {run.identity: run for run in self.runs}
         for run in runs:
             known = best.get(run.identity)
@@ -54,7 +54,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """The archive in a file, or one sentence."""
+    """Read an archive from a file."""
     try:
         stored = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -74,7 +74,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> Adopted:
-    """Make folders in a store of those runs of an archive that are needed and go further than the store's own."""
+    """Make folders in a store of those runs of an archive that are needed and longer than the store's own."""
     archive = read_archive(path)
     needed: dict[str, list[Request]] = {}
     data_dirs: dict[tuple[Any, ...], dict[str | None, None]] = {}
@@ -91,7 +91,7 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
                 if name not in needed:
                     continue
                 found.add(name)
-                # What begins again, because more is needed than the archive has, must not be replaced by it again.
+                # A run restarted because it needs more rounds than the archive has must not be replaced by it again.
                 ours = store.folder / name
                 if _settles(run, needed[name]) or not ours.exists() or is_archived(ours):
                     folder = Path(place) / str(number) / name

@@ -1,4 +1,4 @@
-"""A run as an archive keeps it: its configuration, what was measured in evaluated rounds, the bytes of all."""
+"""A run in an archive: its configuration, the metrics of evaluated rounds, and all bytes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import DIVERGED_FILE
 
 DECIMALS = 5
-"""Of losses and drifts: one more than any table shows."""
+"""Digits of losses and drifts: one more than any table shows."""
 DIGITS = 4
-"""Of a drift, at least: it can be very small."""
+"""Least significant digits of a drift, which can be very small."""
 EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")
 """Kept for each round."""
 AT_EVALUATIONS = ("train_loss", "drift")
 """Known for each round, kept where anything was evaluated."""
 NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
-"""Who took part is not kept."""
+"""Columns that are not kept: which clients took part."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArchivedRun:
-    """A run as it is kept."""
+    """An archived run."""
 
     config: Mapping[str, Any]
     """Every field; no `data_dir`, and of the device its kind."""
@@ -116,7 +116,7 @@ class ArchivedRun:
         return [{**row, **NOBODY} for row in rows]
 
     def write(self, folder: Path, experiment: Experiment) -> None:
-        """Make a run's folder of it: without checkpoints, so that it can be looked at but not go on."""
+        """Write it as a run folder without checkpoints, which can be shown but not resumed."""
         folder.mkdir(parents=True)
         version = self.config["fedlada"]
         write_json(folder / "config.json", {**experiment.to_json(), "fedlada": version})

@@ -1,4 +1,4 @@
-"""One figure over several seeds, none of which is hidden."""
+"""One figure over several seeds, with missing seeds reported."""
 
 from __future__ import annotations
 

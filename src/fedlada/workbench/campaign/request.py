@@ -1,4 +1,4 @@
-"""A run that somebody needs, how far, and its outcome."""
+"""A requested run, its goal and its outcome."""
 
 from __future__ import annotations
 

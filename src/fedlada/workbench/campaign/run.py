@@ -1,4 +1,4 @@
-"""Runs what is needed and not yet there: in parallel, within a time, as one share of several."""
+"""Runs the missing runs of a campaign: in parallel, within a time budget, as one shard of several."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Shard:
 
 
 class Budget:
-    """A time after which all runs are saved and the command ends; the same command goes on from there."""
+    """A time budget: all runs are then saved and the command ends; the same command resumes them."""
 
     def __init__(self, minutes: float | None) -> None:
         self.deadline: float | None = None
         if minutes is not None:
             positive("budget", minutes)
-            # Something is left for saving and for the report.
+            # Leave time for saving and for the report.
             self.deadline = time.time() + 60 * minutes - min(10.0, 6 * minutes)
 
     @property
@@ -61,16 +61,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class Work:
-    """How a campaign is carried out."""
+    """Settings of how a campaign is carried out."""
 
     jobs: int | None = None
     budget: Budget = field(default_factory=lambda: Budget(None))
     shard: Shard = field(default_factory=Shard)
     quiet: bool = False
     discard: bool = False
-    """Whether finished runs lose their checkpoints, which can be many gigabytes."""
+    """Whether to remove the checkpoints of finished runs, which can be many gigabytes."""
     only_show: bool = False
-    """Whether nothing is run, and what is there is shown."""
+    """Whether to run nothing and show existing results."""
 
 
 def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[Outcome]:
@@ -80,7 +80,9 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
     if not work.only_show:
         check_devices(requests, store, work.shard)
         jobs = [_job(store.folder / name, own, work.discard) for name, own in _open(requests, store, work.shard)]
-    jobs.sort(key=lambda job: -job.cost * job.num_rounds)  # the longest first: no core waits for them in the end
+    jobs.sort(
+        key=lambda job: -job.cost * job.num_rounds
+    )  # the longest first, so that no core waits for them at the end
     failures: list[str] = []
     if jobs:
         store.folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
             num_processes=work.jobs,
             quiet=work.quiet,
             deadline=work.budget.deadline,
-            go_on="the same command goes on from there",
+            go_on="the same command resumes it",
         )
     said = {job.folder: why for job, why in zip(jobs, failures, strict=True)}
     outcomes = [store.outcome(request, said.get(store.path(request), "")) for request in requests]

@@ -1,4 +1,4 @@
-"""Runs kept by what they are: nothing is run twice, and what was begun goes on."""
+"""A store of runs by their configuration: nothing is run twice, and unfinished runs are resumed."""
 
 from __future__ import annotations
 

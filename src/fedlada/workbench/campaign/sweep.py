@@ -90,14 +90,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Rung:
-    """A step of successive halving: every candidate that is left up to a round, then only so many go on."""
+    """A step of successive halving: every remaining candidate is run to a round, then only the best continue."""
 
     rounds: int
     keep: int
 
 
 def rungs(num_candidates: int, rounds: int, factor: int | None, eval_every: int) -> list[Rung]:
-    """All to the end at once; or with a factor f the best 1/f go on to f times the rounds, until few are left."""
+    """All to the end at once; or with a factor f the best 1/f continue to f times the rounds, until few are left."""
     if factor is None:
         return [Rung(rounds, num_candidates)]
     num_cuts, left = 0, num_candidates

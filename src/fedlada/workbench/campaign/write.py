@@ -69,7 +69,12 @@ def write_folder(
 def announce(folder: Path, title: str, outcomes: Sequence[Outcome]) -> None:
     """List the runs before they begin, so that they can be watched from this folder wherever they lie."""
     if not all(outcome.is_settled for outcome in outcomes):
-        _list_runs(folder, title, outcomes, ["These runs go on, or were interrupted: the same command goes on then."])
+        _list_runs(
+            folder,
+            title,
+            outcomes,
+            ["These runs are in progress, or were interrupted: the same command then resumes them."],
+        )
 
 
 def _list_runs(folder: Path, title: str, outcomes: Sequence[Outcome], notes: Sequence[str]) -> None:
@@ -122,9 +127,9 @@ def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
     waiting = [one for one in unfinished.values() if not one.why]
     if waiting:
         num_runs = len({outcome.folder for outcome in outcomes})
-        way = "the same command goes on with them"
+        way = "the same command resumes them"
         if work.shard.of > 1:
-            way = "what is not of this shard is another's, and --merge brings all together"
+            way = "the others belong to other shards, and --merge combines them"
         if work.only_show:
             way = "without --only-show they are run"
         said = f"{len(waiting)} of {num_runs} runs are not finished: {way}. Cells that need them say so."

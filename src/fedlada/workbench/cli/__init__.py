@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 1 a run failed, 2 wrong usage; an error is one sentence."""
+"""The command line. Exit codes: 0 done, 1 a run failed, 2 wrong usage; an error is a one-line message."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ COMMANDS = {
     "run": ("fedlada.workbench.cli.run:run", "Run one method on one data set."),
     "resume": (
         "fedlada.workbench.cli.run:resume",
-        "Go on with a run that was stopped or killed, to exactly the result it would have had.",
+        "Resume a run that was stopped or killed; the result is the same as without the interruption.",
     ),
     "compare": (
         "fedlada.workbench.cli.compare:compare",
-        "Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.",
+        "Compare methods: rounds and megabytes to a target accuracy, as a table, a plot and a report page.",
     ),
     "sweep": (
         "fedlada.workbench.cli.sweep:sweep_command",
-        "Search hyperparameters: run every combination and rank them on held-out training data.",
+        "Tune hyperparameters: run every combination and rank them on held-out training data.",
     ),
     "reproduce": (
         "fedlada.paper.reproduce:reproduce",
@@ -33,24 +33,24 @@ COMMANDS = {
     "pack": ("fedlada.workbench.cli.pack:pack", "Pack the runs of reproductions and sweeps into one small file."),
     "evaluate": (
         "fedlada.workbench.cli.evaluate:evaluate",
-        "Measure a stored run's model: test set, each class, each client's own data.",
+        "Evaluate a stored run's model: on the test set, by class, and on each client's own data.",
     ),
     "report": (
         "fedlada.workbench.cli.report:report",
-        "Make one page of runs, comparisons or reproductions, to look at in a browser.",
+        "Write an HTML report of runs, comparisons or reproductions.",
     ),
     "watch": (
         "fedlada.workbench.cli.report:watch",
-        "Show the page of a run, or of a folder of runs, while they go on; Ctrl-C ends it.",
+        "Serve a live report of a run, or of a folder of runs; Ctrl-C ends it.",
     ),
     "methods": (
         "fedlada.workbench.cli.show:methods",
-        "List the methods: their parts, hyperparameters and how many vectors travel.",
+        "List the methods: their parts, hyperparameters and the vectors they send.",
     ),
-    "data": ("fedlada.workbench.cli.data:data", "Get data sets and look at them."),
+    "data": ("fedlada.workbench.cli.data:data", "Download and inspect data sets."),
     "completion": (
         "fedlada.workbench.cli.completion:completion",
-        "Print the script that completes commands and flags in your shell.",
+        "Print the shell script for tab completion of commands and flags.",
     ),
 }
 """Where the commands are, and the first lines of what they say of themselves."""
@@ -64,15 +64,15 @@ def fedlada() -> None:
     """FedLADA and the federated methods it is compared with.
 
     \b
-    A first run, on data that ships with it:
+    A first run, on bundled data:
       fedlada run --method fedlada --rounds 30 --out runs/first
-    and a comparison with other methods:
+    A comparison with other methods:
       fedlada compare --methods fedavg,fedcm,fedlada --seeds 0,1 --rounds 30 --target 0.9
     """
 
 
 def main() -> None:
-    """Run the command line; every error is one sentence on standard error."""
+    """Run the command line; every error is one line on standard error."""
     if stand_in.only_asks(sys.argv[1:], os.environ):
         stand_in.install()
     try:
@@ -93,12 +93,12 @@ def main() -> None:
         code = _say(error.format_message().rstrip(".") + hint, error.exit_code)
     except (ValueError, ModuleNotFoundError) as error:
         code = _say(str(error), 2)
-    except BrokenPipeError:  # the reader of a pipe has gone: nothing more to say
+    except BrokenPipeError:  # the reader of a pipe is gone
         sys.stderr.close()
         code = 1
     except (RuntimeError, OSError) as error:
         is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
-        way_out = "a run with --engine sequential needs less; one that had begun goes on with fedlada resume FOLDER"
+        way_out = "a run with --engine sequential needs less; resume a run that had begun with fedlada resume FOLDER"
         code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else str(error), 1)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -1,4 +1,4 @@
-"""Flags and words that `fedlada reproduce` and `fedlada sweep` share."""
+"""Flags and messages that `fedlada reproduce` and `fedlada sweep` share."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ def campaign_flags(command: Command) -> Command:
     for option in reversed(
         (
             click.option(
-                "--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one a core, one a GPU."
+                "--jobs", type=click.IntRange(min=1), help="Parallel runs; by default one per CPU core, or one per GPU."
             ),
-            click.option("--budget", type=float, help="Save and end after so many minutes; the same command goes on."),
-            click.option("--shard", default="1/1", help="Run only this share of the runs, as in 2/4."),
+            click.option(
+                "--budget",
+                type=float,
+                help="Save all runs and exit after this many minutes; the same command resumes them.",
+            ),
+            click.option("--shard", default="1/1", help="Run only this shard of the runs, such as 2/4."),
             click.option(
                 "--merge",
                 multiple=True,
                 type=click.Path(path_type=Path),
-                help="Take over the runs of this folder or archive first, as of another shard; can be repeated.",
+                help="First import the runs of this folder or archive, such as another shard's; can be repeated.",
             ),
-            click.option("--cache", type=click.Path(path_type=Path), help="Where runs are kept; by default OUT/runs."),
-            click.option("--discard-checkpoints", is_flag=True, help="Keep no checkpoints of runs that are done."),
-            click.option("--only-show", is_flag=True, help="Run nothing: show what is there."),
-            click.option("--quiet", is_flag=True, help="No progress, no tables."),
-            click.option("--json", "as_json", is_flag=True, help="The tables as JSON on standard output."),
+            click.option("--cache", type=click.Path(path_type=Path), help="Folder of the runs; by default OUT/runs."),
+            click.option("--discard-checkpoints", is_flag=True, help="Delete the checkpoints of finished runs."),
+            click.option("--only-show", is_flag=True, help="Run nothing; show existing results."),
+            click.option("--quiet", is_flag=True, help="Print no progress and no tables."),
+            click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON."),
         )
     ):
         command = option(command)
@@ -59,7 +63,7 @@ def work_of(flags: dict[str, Any]) -> Work:
 
 
 def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
-    """Look at the data before anything is written: what is missing is one sentence, images are decoded once."""
+    """Read the data before anything is written: missing data is reported, and images are decoded once."""
     seen = set()
     with Chores(quiet=quiet) as bars:
         for request in requests:

@@ -1,4 +1,4 @@
-"""`fedlada compare`: several methods over several seeds, with a table, a picture and a page."""
+"""`fedlada compare`: several methods over several seeds, with a table, a plot and a report page."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ DEFAULT_TARGET = 0.9
     type=Words(choices=tuple(RECIPES), takes_own=True),
     default="fedavg,fedcm,fedlada",
     show_default=True,
-    help="Methods, separated by commas; your own as package.module:factory.",
+    help="Comma-separated methods; your own as package.module:factory.",
 )
-@click.option("--seeds", type=Words(int), default="0,1,2", show_default=True, help="Seeds, separated by commas.")
+@click.option("--seeds", type=Words(int), default="0,1,2", show_default=True, help="Comma-separated seeds.")
 @click.option(
     "--messages",
     type=Words(),
-    help="Compression of the vectors that travel, each method with each of them, separated by commas: float32,lean.",
+    help="Compression of messages; a comma-separated list runs each method with each of them: float32,lean.",
 )
 @experiment_flags(without=("method", "seed", "messages"))
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default one for each core of a CPU.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs; by default one per CPU core.")
 @click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def compare(
     methods: list[str],
     seeds: list[int],
@@ -65,7 +65,7 @@ def compare(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Compare methods: rounds and megabytes to a target accuracy, a table, a picture and a page.
+    """Compare methods: rounds and megabytes to a target accuracy, as a table, a plot and a report page.
 
     A hyperparameter applies to the methods that have it. --target takes any metric, as in test_loss:0.1.
 
@@ -83,10 +83,10 @@ def compare(
     first = next(iter(experiments.values()))
     refuse_several("several runs")
     if first.validation:
-        raise ValueError("a comparison is on the test set, which --validation leaves out: take `fedlada sweep`")
+        raise ValueError("a comparison is on the test set, which --validation leaves out: use `fedlada sweep`")
     resolve_device(first.device)
     with Chores(quiet=quiet or as_json) as bars:
-        # Before anything is written: missing data is one sentence, and image files are decoded here and not by workers.
+        # Before anything is written: report missing data, and decode image files here instead of in workers.
         source = first.load_data(bars)
         first.build_cohorts(source)
     target = Target(ACCURACY, DEFAULT_TARGET) if source.has_classes else None
@@ -163,7 +163,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
     try:
         by_rounds, by_bytes = (
             curves(comparison.histories, comparison.metric, against=against, title=own, targets=goals)
-            for against, own in (("rounds", title), ("megabytes", "by what all clients send and get"))
+            for against, own in (("rounds", title), ("megabytes", "by traffic of all clients"))
         )
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
     except ModuleNotFoundError as error:

@@ -8,10 +8,10 @@ from fedlada.workbench.cli.groups import LazyGroup
 
 COMMANDS = {
     "fetch": ("fedlada.workbench.cli.show:fetch", "Download a data set's official archive, check it and unpack it."),
-    "show": ("fedlada.workbench.cli.show:show", "Show a data set and how it is divided among clients."),
+    "show": ("fedlada.workbench.cli.show:show", "Show a data set and its partition among clients."),
 }
 
 
 @click.group(cls=LazyGroup, places=COMMANDS)
 def data() -> None:
-    """Get data sets and look at them."""
+    """Download and inspect data sets."""

@@ -33,14 +33,14 @@ from fedlada.workbench.load import StoredRun, load_run, stored_experiment
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--best", is_flag=True, help="The best model instead of the last.")
+@click.option("--best", is_flag=True, help="Evaluate the best model instead of the last.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Other data than the run was trained on.")
-@click.option("--data-dir", help="Where the data lie: those of --dataset, or the run's own if no longer there.")
+@click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Evaluate on another data set than the run's.")
+@click.option("--data-dir", help="Folder of the data: of --dataset, or of the run's own data if they were moved.")
 @click.option("--data", help="package.module:function that returns (train, test), for a run made from Python.")
 @model_flag
 @trust_flag
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def evaluate(
     folder: Path,
     best: bool,
@@ -52,7 +52,7 @@ def evaluate(
     trust: bool,
     as_json: bool,
 ) -> None:
-    """Measure a stored run's model: test set, each class, each client's own data.
+    """Evaluate a stored run's model: on the test set, by class, and on each client's own data.
 
     A run made from Python needs --model and its data: --data, or --dataset. The function of --data may return
     (train, test, partition), as simulate was given them.
@@ -69,7 +69,7 @@ def evaluate(
         print(json.dumps(found)) if as_json else print_from_python(found)
         return
     if data is not None:
-        raise ValueError(f"{folder} names its data itself: leave --data out, or take --dataset")
+        raise ValueError(f"{folder} names its own data: leave --data out, or use --dataset")
     as_stored = stored_experiment(folder, config, model=model, trust=trust, trains=False)
     trained, experiment = _experiments(as_stored, dataset, data_dir)
     with cpu_threads(place, trained.threads):
@@ -104,7 +104,7 @@ def _measured(
     clients = partition.assign(labels, experiment.seed)
     if is_held_out := experiment is trained and trained.client_test is not None:
         _, clients = hold_out(clients, trained.client_test or 0.0, trained.seed)
-    if trained.personal:  # no model is everybody's
+    if trained.personal:  # there is no single model
         by_client, for_all = _by_own_models(stored, train, clients, place, dtype), {}
     else:
         own_hits = predictions(model, train) == labels

@@ -49,7 +49,7 @@ def measured_from_python(
         )
     if config.get("personal"):
         raise ValueError(
-            f"{folder} has personal parameters, so no model is everybody's: take load_run(...).client_model(client) in "
+            f"{folder} has personal parameters, so there is no single model: use load_run(...).client_model(client) in "
             "Python; client_metrics.jsonl has what each client measured"
         )
     stored = load_run(folder, model_factory(model))

@@ -1,4 +1,4 @@
-"""Flags made from the dataclass and the recipes, so that a new method's hyper-parameters appear without work."""
+"""Flags made from the dataclass and the recipes, so that a new method's hyperparameters appear without work."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from fedlada.workbench.presets import SETTINGS
 
 Command = Callable[..., Any]
 OFF = "none"
-model_flag = click.option("--model", help="The run's model again: needed where it is not built in.")
+model_flag = click.option("--model", help="The run's model; needed if it is not built in.")
 trust_flag = click.option(
     "--trust",
     is_flag=True,
-    help="Import the model and the method that the stored configuration names, which runs their author's code.",
+    help="Import the model and the method named in the stored configuration, which runs their author's code.",
 )
-method_flag = click.option("--method", help="The run's method again: needed where it is your own.")
+method_flag = click.option("--method", help="The run's method; needed if it is your own.")
 
 
 class NearestChoice(click.Choice[str]):
-    """Answers a wrong value with the nearest right one."""
+    """A choice whose error message suggests the nearest valid value."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """One of the choices, or one sentence."""
+        """Convert to one of the choices."""
         if str(value).lower() in self.choices:  # FedLADA is fedlada
             return str(value).lower()
         if value not in self.choices:
@@ -57,7 +57,7 @@ class MethodName(NearestChoice):
     """One of the methods, or the user's own as `package.module:factory`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, or one sentence."""
+        """Convert to a method's name."""
         if not is_own(str(value)):
             return super().convert(value, param, ctx)
         try:
@@ -135,7 +135,7 @@ def experiment_flags(
     options["config"] = click.option(
         "--config",
         type=click.Path(path_type=Path),
-        help="Start from this stored configuration; a model that is not built in needs --model or --trust.",
+        help="Start from this stored configuration; a custom model needs --model or --trust.",
     )
     options["trust"] = trust_flag
 
@@ -152,10 +152,10 @@ OWN = "fedlada: methods of one's own"
 
 
 class MethodCommand(click.Command):
-    """A command whose flags include the hyper-parameters of the methods of one's own that it is given."""
+    """A command whose flags include the hyperparameters of the user's own methods that it names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look at the methods first: what is imported here, the user has named."""
+        """Parse the methods first: only what the user names is imported."""
         if not ctx.resilient_parsing:  # else a flag is completed, and nothing is to be run for that
             ctx.meta[OWN] = {name: _own_hyper_parameters(name) for name in own_methods_in(args)}
         return super().parse_args(ctx, args)
@@ -172,7 +172,7 @@ class MethodCommand(click.Command):
 
 
 def own_methods_in(words: list[str]) -> list[str]:
-    """The methods of one's own that a command line names."""
+    """The user's own methods that a command line names."""
     pairs = [word.split("=", 1) if word.startswith("--") and "=" in word else [word] for word in words]
     flat = [part for pair in pairs for part in pair]
     found = []
@@ -194,7 +194,7 @@ def _own_hyper_parameters(method: str) -> dict[str, Any]:
 
 
 def _of_named_methods() -> dict[str, Any]:
-    """The hyper-parameters of the methods of one's own that this command names, with the first default met."""
+    """The hyperparameters of the methods of one's own that this command names, with the first default met."""
     context = click.get_current_context(silent=True)
     own = {} if context is None else context.meta.get(OWN, {})
     return {name: default for values in reversed(list(own.values())) for name, default in values.items()}
@@ -220,7 +220,7 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     if {"local_epochs", "local_steps"} <= changes.keys():
         raise ValueError("give local_epochs or local_steps, not both")
     if config is None:
-        if "model" in changes:  # what cannot be imported is one sentence before anything is read or written
+        if "model" in changes:  # import errors are reported before anything is read or written
             model_factory(changes["model"])
         return _built(Experiment, changes, hyper)
     stored = Experiment.read(config)
@@ -229,7 +229,7 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     same_data = changes.get("dataset", stored.dataset) == stored.dataset
     if same_data and changes.get("method", stored.method) == stored.method:
         hyper = {**stored.hyper, **hyper}
-    else:  # what was chosen for one method or data set does not suit another
+    else:  # values for one method or data set do not carry over to another
         changes = {"lr": None, "lr_decay": None, **changes}
     if not same_data:
         changes = {**dict.fromkeys((*SETTINGS[stored.dataset], "data_dir", "image_size")), **changes}
@@ -242,7 +242,7 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
 
 
 def _built(make: Callable[..., Experiment], values: dict[str, Any], hyper: dict[str, Any]) -> Experiment:
-    """The experiment; a method of one's own brings its hyper-parameters, and by its parts a rate, as ours do."""
+    """The experiment; a method of one's own brings its hyperparameters, and by its parts a rate, as ours do."""
     method = values.get("method", Experiment.method)
     if not is_own(method):
         return make(**values, hyper=hyper)
@@ -251,21 +251,21 @@ def _built(make: Callable[..., Experiment], values: dict[str, Any], hyper: dict[
     rates = ADAPTIVE if runs_amsgrad(method_factory(method)(**hyper)) else SGD_BASED
     missing = {name: value for name, value in rates.items() if values.get(name) is None}
     experiment = make(**{**values, **missing}, hyper=hyper)
-    experiment.build_messages()  # what does not suit it is one sentence before anything is read or written
+    experiment.build_messages()  # invalid values are reported before anything is read or written
     return experiment
 
 
 def flags_of(method: str, methods: list[str], flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags for one method; a hyper-parameter that none of the methods has is refused."""
+    """The flags for one method; a hyperparameter that none of the methods has is refused."""
     hyper = {name for name in all_hyper_parameters() if flags.get(name) is not None}
     nobody = sorted(name for name in hyper if not any(name in hyper_parameters(one) for one in methods))
     if nobody:
-        raise ValueError(f"none of {', '.join(methods)} has the hyper-parameter {nobody[0]!r}")
+        raise ValueError(f"none of {', '.join(methods)} has the hyperparameter {nobody[0]!r}")
     return {name: value for name, value in flags.items() if name not in hyper or name in hyper_parameters(method)}
 
 
 def value_type(name: str) -> click.ParamType[Any]:
-    """The type of a flag's value: any field of an experiment, any hyper-parameter."""
+    """The type of a flag's value: any field of an experiment, any hyperparameter."""
     found = {one.name: one for one in _flag_fields()}
     if name in found:
         option = _field_option(found[name])
@@ -275,18 +275,18 @@ def value_type(name: str) -> click.ParamType[Any]:
         return _own_option(name).type
     else:
         raise ValueError(
-            f"there is no field or hyper-parameter {name!r}{nearest(name, [*found, *all_hyper_parameters()])}"
+            f"there is no field or hyperparameter {name!r}{nearest(name, [*found, *all_hyper_parameters()])}"
         )
     return _parameter(option).type
 
 
 def all_hyper_parameters() -> dict[str, Any]:
-    """Every hyper-parameter of any method, ours and those that this command names, with the first default met."""
+    """Every hyperparameter of any method, ours and those that this command names, with the first default met."""
     return {**_of_named_methods(), **ours_hyper_parameters()}
 
 
 def ours_hyper_parameters() -> dict[str, Any]:
-    """Every hyper-parameter of any recipe, with the first default met."""
+    """Every hyperparameter of any recipe, with the first default met."""
     found: dict[str, Any] = {}
     for method in RECIPES:
         found = {**hyper_parameters(method), **found}

@@ -21,7 +21,7 @@ class LazyGroup(click.Group):
         """Of each command its "module:name" and the line that a list of commands has of it."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command, or one sentence."""
+        """Resolve a command; an unknown one is an error that suggests the nearest."""
         name = args[0] if args else ""
         is_asked = args and not name.startswith("-") and not ctx.resilient_parsing  # else it is only completed
         if is_asked and self.get_command(ctx, name) is None:

@@ -1,4 +1,4 @@
-"""The flags of a command under headings, in its help."""
+"""Sections of a command's help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADINGS: dict[str, str] = {
     "Evaluation": "eval_every eval_train_every eval_batch_size client_test personal_steps personal_every best",
     "Computing": "device threads engine precision ordered dtype jobs",
 }
-"""The flags under each heading of a command's help; hyper-parameters have one of their own, others the last."""
+"""The flags in each section of a command's help; hyperparameters have their own, all others are in the last."""
 
 
 def write_sections(
@@ -29,7 +29,7 @@ def write_sections(
 ) -> None:
     """Every flag under its heading."""
     headings = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
-    hyper = "Hyper-parameters of methods"
+    hyper = "Hyperparameters of methods"
     headings |= dict.fromkeys(hyper_parameters, hyper)
     sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*HEADINGS, hyper, "Output")}
     for one in params:

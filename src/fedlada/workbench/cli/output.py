@@ -1,4 +1,4 @@
-"""Output of every command: tables that a pipe never cuts, and where a new run goes."""
+"""Output of every command: tables that a pipe never truncates, and folders of new runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _as_records(columns: Sequence[str], lines: Sequence[Sequence[str]], title: s
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, or say why not."""
+    """Make a folder; refuse with the reason if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

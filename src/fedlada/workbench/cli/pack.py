@@ -15,13 +15,18 @@ from fedlada.workbench.cli.output import make_folder
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The archive; runs that it has stay in it.")
-@click.option("--made", multiple=True, help="NAME=TEXT: a note on new runs, such as the date; can be repeated.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The archive file; runs that it already has stay in it.",
+)
+@click.option("--made", multiple=True, help="NAME=TEXT: a note for the added runs, such as the date; can be repeated.")
 def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
     """Pack the runs of reproductions and sweeps into one small file.
 
-    It has the configurations, what was measured in evaluated rounds, and all bytes; no checkpoints. `--merge FILE`
-    makes tables, figures and pages of it. Of a run that the file has already, the one that goes further is kept.
+    The archive has configurations, the metrics of evaluated rounds and all bytes, but no checkpoints. `--merge FILE`
+    of other commands makes tables, figures and pages from it. Of two versions of a run the longer is kept.
 
     \b
     Example:

@@ -23,23 +23,25 @@ from fedlada.workbench.report.watch import HOST, LiveReport, serve
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="The page; by default report.html in the only folder.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The HTML file; by default report.html in the given folder."
+)
 @click.option("--title", help="The page's title.")
-@click.option("--plots", type=click.Path(path_type=Path), help="Also draw every curve and figure into this folder.")
+@click.option("--plots", type=click.Path(path_type=Path), help="Also save every curve and figure in this folder.")
 @click.option(
     "--formats",
     type=Words(choices=FORMATS),
     default=",".join(FORMATS),
     show_default=True,
-    help="Picture formats, separated by commas.",
+    help="Comma-separated image formats.",
 )
 def report(
     folders: tuple[Path, ...], out: Path | None, title: str | None, plots: Path | None, formats: list[str]
 ) -> None:
-    """Make one page of runs, comparisons or reproductions, to look at in a browser.
+    """Write an HTML report of runs, comparisons or reproductions.
 
-    A folder is a run's, holds runs at any depth, or lists them, as a reproduction's does. The page needs no
-    network and no other file.
+    FOLDERS are run folders, contain runs at any depth, or list them as a reproduction's folder does. The page is
+    self-contained: it needs no network and no other file.
 
     \b
     Example:
@@ -88,12 +90,16 @@ def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port on 127.0.0.1; 0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port on 127.0.0.1; 0 for any free port.",
 )
 def watch(folder: Path, port: int) -> None:
-    """Show the page of a run, or of a folder of runs, while they go on; Ctrl-C ends it.
+    """Serve a live report of a run, or of a folder of runs; Ctrl-C ends it.
 
-    It can be seen from this machine alone.
+    It is served on this machine only.
 
     \b
     Example, in a second terminal:
@@ -109,7 +115,7 @@ def watch(folder: Path, port: int) -> None:
             print(f"{folder} is shown at http://{HOST}:{server.server_address[1]}/ until you press Ctrl-C", flush=True)
             server.serve_forever(poll_interval=0.1)
     except KeyboardInterrupt:
-        print("fedlada: stopped watching; the runs go on", file=sys.stderr)
+        print("fedlada: stopped watching; the runs continue", file=sys.stderr)
 
 
 def _interrupt(*_: object) -> None:

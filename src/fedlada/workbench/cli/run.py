@@ -39,19 +39,19 @@ from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import as_file_name, in_words
 
-quiet_flag = click.option("--quiet", is_flag=True, help="No progress, no summary.")
-json_flag = click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
+quiet_flag = click.option("--quiet", is_flag=True, help="Print no progress and no summary.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 
 
 @click.command(cls=MethodCommand)
 @experiment_flags()
-@click.option("--out", type=click.Path(path_type=Path), help="The run's folder; a run found there goes on.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run folder; a run found there is resumed.")
 @quiet_flag
 @json_flag
 def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """Run one method on one data set.
 
-    With a method of your own, --method package.module:factory, the arguments of the factory are flags too.
+    For your own method, --method package.module:factory, the factory's arguments become flags.
 
     \b
     Example:
@@ -65,8 +65,8 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round; not fewer than planned.")
-@click.option("--data-dir", help="Where the data lie now.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round; at least as many as planned.")
+@click.option("--data-dir", help="Folder of the data, if they were moved.")
 @method_flag
 @model_flag
 @trust_flag
@@ -82,7 +82,7 @@ def resume(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Go on with a run that was stopped or killed, to exactly the result it would have had.
+    """Resume a run that was stopped or killed; the result is the same as without the interruption.
 
     \b
     Example:
@@ -97,7 +97,7 @@ def resume(
         if rounds < experiment.rounds:
             raise ValueError(
                 f"{folder} was to have {experiment.rounds} rounds, more than --rounds {rounds}: leave --rounds out to "
-                "go on to there, or give more; Ctrl-C ends a run earlier"
+                "continue to that round, or give more; Ctrl-C ends a run earlier"
             )
         experiment = replace(experiment, rounds=rounds)
     if data_dir is not None:
@@ -106,13 +106,13 @@ def resume(
 
 
 def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool) -> None:
-    """Run an experiment in its folder, with progress, and say at the end where everything lies."""
+    """Run an experiment in its folder, with progress, and print a summary."""
     resolve_device(experiment.device)
-    speaks = processes.is_first()
-    quiet = quiet or not speaks
+    is_first = processes.is_first()
+    quiet = quiet or not is_first
     with Chores(quiet=quiet or as_json) as bars:
         source = experiment.load_data(bars)
-    experiment.build_cohorts(source)  # what does not fit the data is one sentence, and nothing stands before it
+    experiment.build_cohorts(source)  # errors about the data are reported first
     callbacks: list[Callback] = []
     if not quiet and not as_json:
         print(_headline(experiment, folder), file=sys.stderr)
@@ -123,7 +123,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
             result = experiment.run([*callbacks, interrupt], source, out=folder)
     finally:
         processes.leave()
-    if not speaks:
+    if not is_first:
         return
     summary = _summary(experiment, folder, result)
     if as_json:
@@ -134,18 +134,18 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool)
         name = experiment.model or ""
         named = "" if not name or is_built_in(name) else f" --model {shlex.quote(name)}"
         named += f" --method {shlex.quote(experiment.method)}" if is_own(experiment.method) else ""
-        print(f"fedlada: stopped; go on with: fedlada resume {folder}{named}", file=sys.stderr)
+        print(f"fedlada: stopped; continue with: fedlada resume {folder}{named}", file=sys.stderr)
         raise click.exceptions.Exit(130)
 
 
 class EngineLine(Observer):
-    """Says which engine runs the clients, why, with which loss, and from which round a stored run goes on."""
+    """Prints the engine, the reason for it, the loss, and the round from which a stored run resumes."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         """Before the first round."""
         print(f"fedlada: {simulation.engine.why}; the loss is {loss_in_words(simulation.engine)}", file=sys.stderr)
         if 0 < simulation.round < num_rounds:
-            print(f"fedlada: going on after round {simulation.round} of {num_rounds}", file=sys.stderr)
+            print(f"fedlada: resuming after round {simulation.round} of {num_rounds}", file=sys.stderr)
 
 
 class Interrupt(Observer):
@@ -178,7 +178,7 @@ def _headline(experiment: Experiment, folder: Path) -> str:
     values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
     rounds = plural(full.rounds, "round")
     task = f"{full.method} on {full.dataset} ({full.model}): {rounds} of {clients}, seed {full.seed}"
-    return f"{task}, in {folder}\nfedlada: {values}; else as in fedlada methods"
+    return f"{task}, in {folder}\nfedlada: {values}; other values as in fedlada methods"
 
 
 def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     if tested := {name: row[name] for row in history[-1:] for name in row if name.startswith(("client_", "personal_"))}:
         summary["each_client"] = tested
     target = None if experiment.target is None else Target.parse(experiment.target)
-    if target is not None and history.measured(target.metric)[1]:  # with held-out data the test set is not looked at
+    if target is not None and history.measured(target.metric)[1]:  # with held-out data the test set is not evaluated
         summary["target"] = experiment.target
         summary["rounds_to_target"] = history.rounds_to(target.value, target.metric)
     return summary
@@ -226,6 +226,6 @@ def _print_summary(summary: dict[str, Any]) -> None:
         print(f"target {Target.parse(summary['target'])}: {arrived}")
     if "epsilon" in summary:
         print(f"privacy spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}")
-    print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB travelled; {summary['stopped']}")
+    print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB sent; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
-    print(f"look at it: fedlada report {shlex.quote(summary['folder'])}")
+    print(f"view it: fedlada report {shlex.quote(summary['folder'])}")

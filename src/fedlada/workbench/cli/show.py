@@ -39,17 +39,17 @@ DIVISION = (
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=MethodName(tuple(RECIPES)))
+@click.argument("names", nargs=-1, metavar="[NAMES]...", type=MethodName(tuple(RECIPES)))
 @click.option(
     "--dataset",
     type=NearestChoice(tuple(DATASETS)),
-    help="Show the rates and hyperparameters of a run on this data set.",
+    help="Show the learning rates and hyperparameters used on this data set.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
-    """List the methods: their parts, hyperparameters and how many vectors travel.
+    """List the methods: their parts, hyperparameters and the vectors they send.
 
-    NAMES are those to list, also your own as package.module:factory; by default all of ours.
+    NAMES are methods to list, including your own as package.module:factory; by default all built-in ones.
 
     \b
     Example:
@@ -78,7 +78,7 @@ def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
         return
     columns = ["method", "local", "server", "down", "up", *_values_on(dataset, names[0] if names else "fedlada")]
     print_table(columns, [[_text(row[column]) for column in columns] for row in rows])
-    print("down, up: vectors of the model's size that travel for each client and round")
+    print("down, up: vectors of the model's size sent per client and round")
     if dataset is None:
         print("values: the recipes' defaults; --dataset npz: what is used for your own data")
     elif dataset in ADVICE:
@@ -94,11 +94,11 @@ def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
     show_default=True,
     help="Folder to download into.",
 )
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     """Download a data set's official archive, check it and unpack it.
 
-    A download that broke off goes on where it stopped; an archive that lies in the folder already is taken as it is.
+    An interrupted download is resumed; an archive that is already in the folder is used.
 
     \b
     Example:
@@ -108,16 +108,16 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
     with Chores(quiet=quiet) as bars:
         place = fetch_official(name, data_dir, progress=bars)
     where = "" if data_dir == USUAL_PLACE else f" --data-dir {data_dir}"
-    print(f"{name} lies in {place}: use it with --dataset {name}{where}")
+    print(f"{name} is in {place}: use it with --dataset {name}{where}")
 
 
 @click.command()
 @click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
 @experiment_flags(only=(*DIVISION, "config"))
-@click.option("--out", type=click.Path(path_type=Path), help="Also draw the partition into this picture.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also save a plot of the partition to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> None:
-    """Show a data set and how it is divided among clients.
+    """Show a data set and its partition among clients.
 
     \b
     Example:
@@ -171,11 +171,11 @@ def _with_names(number: int, names: Sequence[str]) -> str:
 
 
 def _values_on(dataset: str | None, method: str) -> dict[str, Any]:
-    """A method's hyper-parameters, and on a data set what suits that."""
+    """A method's hyperparameters: the recipe's defaults, or the values for a data set."""
     if dataset is None:
-        return {"hyper-parameters": hyper_parameters(method)}
+        return {"hyperparameters": hyper_parameters(method)}
     full = build_experiment({}, dataset=dataset, method=method).resolved()
-    return {"lr": full.lr, "lr_decay": full.lr_decay, "hyper-parameters": full.hyper}
+    return {"lr": full.lr, "lr_decay": full.lr_decay, "hyperparameters": full.hyper}
 
 
 def _text(value: Any) -> str:

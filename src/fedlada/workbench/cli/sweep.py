@@ -45,34 +45,38 @@ TITLE = "Sweep"
 
 
 @click.command(name="sweep", cls=MethodCommand)
-@click.option("--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: any flag; can be repeated.")
-@click.option("--seeds", type=Words(int), default="0", show_default=True, help="Seeds, separated by commas.")
+@click.option(
+    "--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: values of any flag; can be repeated."
+)
+@click.option("--seeds", type=Words(int), default="0", show_default=True, help="Comma-separated seeds.")
 @experiment_flags(without=("seed", "target", "stop_at_target"))
 @click.option(
     "--select",
-    help=f"Metric to rank by: {', '.join(METRICS)}; by default the first where the data have classes, else the second.",
+    help=f"Metric to rank by: {', '.join(METRICS)}; by default the first for classification, else the second.",
 )
 @click.option(
     "--by",
     type=NearestChoice(SUMMARIES),
     default="last",
     show_default=True,
-    help="The last, best or mean value of that metric.",
+    help="Score by the last, best or mean value of that metric.",
 )
 @click.option(
     "--halving",
     type=click.IntRange(min=2),
-    help="Successive halving: 3 lets the best third go on to thrice the rounds.",
+    help="Successive halving: 3 continues the best third to three times the rounds.",
 )
-@click.option("--each-alone", is_flag=True, help="Vary one name at a time; the others stay as the other flags say.")
-@click.option("--sample", type=click.IntRange(min=1), help="Take this many random combinations, the same each time.")
+@click.option(
+    "--each-alone", is_flag=True, help="Vary one name at a time; the others keep the values of the other flags."
+)
+@click.option("--sample", type=click.IntRange(min=1), help="Run this many random combinations, the same each time.")
 @click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
 @campaign_flags
 def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
-    """Search hyperparameters: run every combination and rank them on held-out training data.
+    """Tune hyperparameters: run every combination and rank them on held-out training data.
 
-    A tenth of the training data is held out (--validation), and nothing is chosen by the test set: with held-out data
-    it is not even evaluated. A hyperparameter applies to the methods that have it.
+    A tenth of the training data is held out (--validation). The test set chooses nothing: with held-out data it is
+    not even evaluated. A hyperparameter applies to the methods that have it.
 
     \b
     Example:
@@ -114,7 +118,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
             file=sys.stderr,
         )
     announce(folder, TITLE, [store.outcome(request) for request in everything])
-    # A rung goes on from the states of the one before: where there are several they are discarded at the end alone.
+    # A rung resumes from the states of the one before: where there are several they are discarded at the end alone.
     rung_work = replace(work, discard=work.discard and len(steps) == 1)
     scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
     outcomes = [outcome for one in scored for outcome in one.outcomes]
@@ -209,7 +213,7 @@ def _report(
     table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = ""
-    if best is not None:  # trained on all the training data, and the test set is looked at
+    if best is not None:  # trained on all the training data, and evaluated on the test set
         config = {**best.candidate.experiments[0].to_json(), "validation": 0.0}
         winner = run_command(config, best.outcomes[0].folder)
     notes = [*problems, *([f"The best on all the training data: {winner}"] if winner else [])]
@@ -242,7 +246,7 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
     # Without held-out data a run evaluates the test set, though nothing is chosen by it.
     histories = [outcome.history for one in scored for outcome in one.outcomes]
     is_tested = any(name.startswith("test_") for history in histories for row in history for name in row)
-    test = "was evaluated, but nothing was chosen by it" if is_tested else "was not looked at"
+    test = "was evaluated, but nothing was chosen by it" if is_tested else "was not evaluated"
     way = f"the {selection.by} {selection.metric} of {plural(len(scored[0].outcomes), 'seed')}{held}"
     note = f"Sorted by {way}; the test set {test}."
     return Table(TITLE, ("place", *names, f"{selection.by} {selection.metric}", "rounds"), rows, (note,))

@@ -1,4 +1,4 @@
-"""Tables, pictures and the page."""
+"""Tables, plots and the report page."""
 
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.draw import draw_chart, plot_histories, plot_partition, save_chart

@@ -1,4 +1,4 @@
-"""Many runs beside each other: rounds to a target, speed-up, accuracy."""
+"""Comparison of methods: rounds to a target, speed-up, accuracy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Comparison:
         return [self._of_target(history, History.rounds_to) for history in self.histories[method]]
 
     def bytes_to_target(self, method: str) -> list[int | None]:
-        """For each seed all that had travelled by then."""
+        """Total traffic up to that round, for each seed."""
         return [self._of_target(history, History.bytes_to) for history in self.histories[method]]
 
     def _of_target(self, history: History, count: Callable[[History, float, str], int | None]) -> int | None:

@@ -1,4 +1,4 @@
-"""The charts of a sweep: the curves of the best, and how the score depends on the varied values."""
+"""The charts of a sweep: the best curves, and the score by hyperparameter value."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _seen(counts: Sequence[Sequence[int]], drawn: list[int]) -> list[int]:
 
 
 def _vectors(rows: Sequence[Row]) -> list[list[Any]]:
-    """Bytes in all of each vector that travelled, where the run says so."""
+    """Total bytes of each vector, if the run stores them."""
     total: dict[str, float] = {}
     for row in rows:
         by_vector = row.get("bytes_by_vector")

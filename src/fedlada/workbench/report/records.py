@@ -58,9 +58,9 @@ class StoredFiles:
 
 
 def read_runs(folders: Iterable[Path], left_out: Callable[[str], None] | None = None) -> list[RunRecord]:
-    """Every run in these folders, at any depth, or listed in them; a folder without any is a sentence.
+    """Every run in these folders, at any depth, or listed in them; a folder without any is an error.
 
-    `left_out` is told of each run that cannot be read where others can; without it the first such run is refused.
+    `left_out` is called for each unreadable run; without it the first one is an error.
     """
     found: list[KnownRun] = []
     for folder in folders:
@@ -206,7 +206,7 @@ def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A configuration as names and texts; hyper-parameters stand beside the other fields."""
+    """A configuration as names and texts; hyperparameters stand beside the other fields."""
     hyper = config.get("hyper")
     plain = {name: value for name, value in config.items() if name != "hyper"}
     fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)

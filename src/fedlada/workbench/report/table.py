@@ -76,7 +76,7 @@ class Table:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Table:
-        """The stored table, or a sentence where it is none."""
+        """The stored table; refuses anything else."""
         try:
             columns, notes = _texts(values["columns"]), _texts(values.get("notes", ()))
             return cls(as_text(values["title"]), columns, tuple(_texts(row) for row in values["rows"]), notes)

@@ -1,4 +1,4 @@
-"""A server optimizer tried once before the first round, so that what is wrong with it carries its name."""
+"""A check of the server optimizer before the first round, so that errors name the optimizer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedlada.methods.state import Round
 
 
 def check_server(method: FederatedMethod, params: Tensor) -> None:
-    """Refuse a server optimizer that cannot take a step of these parameters, in one sentence.
+    """Refuse a server optimizer that cannot take a step on these parameters.
 
-    It is tried on copies; a method that overrides `aggregate` may use its server in another way, and is not tried.
+    The step is on copies. A method that overrides `aggregate` may use its server in another way and is not checked.
     """
     if type(method).aggregate is not FederatedMethod.aggregate:
         return

@@ -9,7 +9,7 @@ import torch
 
 import fedlada
 from fedlada import FederatedMethod, ServerOptimizer, recipes
-from fedlada.methods.server_trial import check_server
+from fedlada.methods.server_check import check_server
 from tasks import blobs, small_net
 
 PARAMS = torch.zeros(5)
