@@ -3,6 +3,9 @@
 import os
 import sys
 
+# Before torch: threads that wait for work sleep. Tests run side by side, and threads that spin take their cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 from hypothesis import settings

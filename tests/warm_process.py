@@ -17,7 +17,6 @@ import traceback
 from pathlib import Path
 
 import matplotlib.figure  # noqa: F401  (imported before the fork)
-import sklearn.datasets  # noqa: F401
 import torch
 
 import fedlada.workbench.cli

@@ -108,7 +108,7 @@ def _run_here(jobs: Sequence[Job], display: Display, deadline: float | None, way
 def _run_in_processes(
     jobs: Sequence[Job], display: Display, deadline: float | None, workers: int, threads: int, way: str
 ) -> list[str]:
-    context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and hang
+    context = _context()
     news: Any = context.Queue()
     stop = context.Event()
     with (
@@ -133,6 +133,18 @@ def _run_in_processes(
             print(f"\nfedlada: saving every run; {way}", file=sys.stderr)
             raise
     return [_failure(future) for future in futures]
+
+
+def _context() -> Any:
+    """How workers are started: a fork of this process would inherit torch's threads and hang.
+
+    On Linux each is a fork of a process that has done nothing but import, so that the seconds of that are spent once.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 @contextmanager
