@@ -11,7 +11,6 @@ may move between versions.
 
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -129,8 +128,11 @@ __all__ = [
 ]
 
 
-class _PublicPlaces(MetaPathFinder, Loader):
-    """Lets `from fedlada.recipes import fedavg` find the module at its actual location."""
+class _PublicPlaces:
+    """Lets `from fedlada.recipes import fedavg` find the module at its actual location.
+
+    A finder and loader by its methods: the base classes take longer to import than all of this.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, rest = name.partition(".")
@@ -138,7 +140,8 @@ class _PublicPlaces(MetaPathFinder, Loader):
         place = _MODULES.get(public, public)
         if package != "fedlada" or place == public:
             return None
-        return ModuleSpec(name, self, loader_state=".".join(filter(None, (package, place, inner))))
+        loader: Any = self
+        return ModuleSpec(name, loader, loader_state=".".join(filter(None, (package, place, inner))))
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(spec.loader_state)
