@@ -64,7 +64,7 @@ def test_run_writes_its_folder(finished):
 def test_the_first_lines_say_what_a_run_has(finished, tmp_path):
     _, done = finished
     first, second = done.stderr.splitlines()[:2]
-    assert first.startswith("fedlada on digits (mlp): 5 rounds of 2 of 8 clients, seed 0, in ")
+    assert first.startswith("fedlada on digits (mlp): 5 rounds of 2 of 8 clients (Dirichlet 0.1), seed 0, in ")
     assert (
         second
         == "fedlada: lr 0.003, lr_decay 0.998, alpha 0.5, beta1 0, v_init 1e-07; other values as in fedlada methods"

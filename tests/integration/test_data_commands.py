@@ -162,13 +162,12 @@ def test_evaluate_says_that_a_folder_has_other_classes_now(on_folder):
 def test_clients_and_classes_are_called_by_their_names(on_folder, tmp_path):
     owner = np.array(["zoe", "anna", "bob"])[np.arange(60) % 3]
     np.savez(tmp_path / "mine.npz", x=RANDOM.standard_normal((60, 5)), y=np.arange(60) % 2, client=owner)
-    where = ["--data-dir", tmp_path / "mine.npz", "--partition", "natural"]
+    where = ["--data-dir", tmp_path / "mine.npz"]
     assert "3: anna, bob, zoe" in fedlada("data", "show", "npz", *where).stdout
     shown = json.loads(fedlada("data", "show", "npz", *where, "--json").stdout)
     assert (shown["clients"], shown["client names"]) == (3, ["anna", "bob", "zoe"])
-    fedlada(
-        "run", "--dataset", "npz", *where, "--cohort-size", 2, "--rounds", 1, "--device", "cpu", "--out", tmp_path / "r"
-    )
+    run = ["run", "--dataset", "npz", *where, "--rounds", 1, "--device", "cpu"]
+    assert "1 round of 3 of all clients (as the data name them)" in fedlada(*run, "--out", tmp_path / "r").stderr
     report = json.loads(fedlada("evaluate", tmp_path / "r", "--json").stdout)
     assert set(report["per_client"]) == {"anna", "bob", "zoe"}
     assert f"worst client ({report['worst_client']['client']})" in fedlada("evaluate", tmp_path / "r").stdout

@@ -38,8 +38,8 @@ from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
 from fedlada.training.target import Target
 from fedlada.training.trackers import TensorBoard
-from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of
-from fedlada.workbench.presets import PLAIN, preset
+from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of, suited_clients
+from fedlada.workbench.presets import preset
 from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
 if TYPE_CHECKING:
@@ -166,13 +166,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     @cached_property
     def _full(self) -> Experiment:
-        suited = preset(self.dataset, self.method)
-        if self.partition == "natural":  # how many there are, the data says
-            suited["num_clients"] = None
-        elif self.partition is not None and suited["num_clients"] is None:
-            suited["num_clients"] = PLAIN["num_clients"]
-        if (num_clients := self.num_clients or suited["num_clients"]) is not None:
-            suited["cohort_size"] = min(suited["cohort_size"], num_clients)
+        suited = suited_clients(self, preset(self.dataset, self.method))
+        num_clients = self.num_clients or suited["num_clients"]
         defaults = {} if is_own(self.method) else hyper_parameters(self.method)
         hyper = {**defaults, **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}

@@ -172,9 +172,13 @@ class Interrupt(Observer):
 
 def _headline(experiment: Experiment, folder: Path) -> str:
     full = experiment.resolved()
-    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients"
+    said = {"natural": "as the data name them", "dirichlet": f"Dirichlet {full.concentration:g}"}
+    kind = said.get(str(full.partition), full.partition)
+    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients ({kind})"
     usual = hyper_parameters(full.method)
     own = {name: value for name, value in full.hyper.items() if value != usual[name]}
+    unusual = {"combiner": full.combiner, "attack": full.attack, "messages": experiment.messages}
+    own |= {name: value for name, value in unusual.items() if value not in ("mean", None, "float32")}
     values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
     rounds = plural(full.rounds, "round")
     task = f"{full.method} on {full.dataset} ({full.model}): {rounds} of {clients}, seed {full.seed}"
