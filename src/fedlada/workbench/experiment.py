@@ -110,7 +110,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
     ordered: bool = option(False, "several processes: sum uploads in the clients' order, bit for bit as one process")
     messages: str = option("float32", "compression of messages: bfloat16, int8, lean, delta=top0.05, ...")
     combiner: str = option(
-        "mean", "aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
+        "mean",
+        "aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, geometric-median, krum:2, "
+        "private:CLIP",
     )
     attack: str | None = option(
         None,
@@ -142,10 +144,10 @@ class Experiment(EvaluationOptions, NoiseOptions):
             count("num_clients", self.num_clients)
         super().__post_init__()
         if self.client_test is None and (self.personal or self.personal_steps):
-            what = "personal" if self.personal else "personal_steps"
-            raise ValueError(f"{what} needs the clients' test samples: give client_test, such as client_test=0.2")
+            what = "--personal" if self.personal else "--personal-steps"
+            raise ValueError(f"{what} needs the clients' test samples: add --client-test 0.2, say")
         if self.personal and self.validation:
-            raise ValueError("with personal parameters there is no single model: use client_test, not validation")
+            raise ValueError("with --personal there is no single model: use --client-test, not --validation")
         full = self.resolved()
         check_clients(self, full)
         if self.target is not None:
