@@ -9,6 +9,7 @@ from fedlada.data.sources import Source
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
+from fedlada.methods.combine import is_private
 from fedlada.methods.validation import count
 from fedlada.workbench.presets import PLAIN
 
@@ -46,6 +47,11 @@ def check_clients(given: Full, full: Full) -> None:
         raise ValueError(f"{full.dataset} names its clients: concentration needs partition dirichlet")
     if full.partition in ("pathological", "pachinko", "natural") and given.size_spread != 0:
         raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
+    if full.partition == "natural" and given.validation and is_private(given.combiner):
+        raise ValueError(
+            "validation is measured on samples of the data's own clients, which private must hide: leave it out, or "
+            "take another partition"
+        )
     if full.partition != "natural":
         partition_of(full, None)
 
