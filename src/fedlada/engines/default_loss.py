@@ -101,7 +101,7 @@ def stretches(loss: Any, output: Any, y: Any) -> bool:
                 values.append(loss(one, different))
         except Exception:  # a loss that takes one of the shapes alone does not stretch it
             return False
-    return not torch.allclose(*values, equal_nan=True)
+    return not torch.allclose(values[0], values[1], equal_nan=True)
 
 
 def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:

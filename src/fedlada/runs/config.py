@@ -27,6 +27,7 @@ FREE_TO_CHANGE = {
     "target",
     "best",
     "stop_at_target",
+    "patience",
     "device",
     "data_dir",
     "checkpoint_every",

@@ -102,6 +102,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         None, "accuracy to reach, or METRIC:VALUE such as test_loss:0.1, for the summary"
     )
     stop_at_target: bool = option(False, "end the run when the target is reached")
+    patience: int | None = option(None, "end the run when the metric of --best has not improved in so many evaluations")
     seed: int = option(0, "fixes all random choices")
     device: str = option("auto", "cpu, cuda, cuda:1, ...; auto uses a GPU if there is one")
     threads: int = option(1, "CPU threads; their number affects the last bits, so it never depends on the machine")
@@ -137,6 +138,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
             check_hyper(self.method, self.hyper)
         count("rounds", self.rounds)
         count("warmup", self.warmup, least=0)
+        if self.patience is not None:
+            count("patience", self.patience)
         check_threads(self.threads)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation}")
@@ -269,6 +272,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             personal=full.personal or (),
             best=full.best,
             stop_at=full.build_stop(),
+            patience=full.patience,
             callbacks=[*callbacks, *trackers],
             progress=False,  # who calls this shows it its own way
             out=None if out is None else self.folder(out),

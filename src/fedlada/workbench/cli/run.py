@@ -23,7 +23,7 @@ from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.shown import plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, Target
+from fedlada.training.target import ACCURACY, LOSS, Target
 from fedlada.workbench.cli.flags import (
     MethodCommand,
     build_experiment,
@@ -189,13 +189,14 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     history = result.history
     metric = history.judged_by
     _, values = history.measured(metric)
-    is_accuracy = metric == ACCURACY
+    is_accuracy = metric != LOSS  # what clients measure stands below
+    values = values if metric in (ACCURACY, LOSS) else []
     summary: dict[str, Any] = {
         "method": experiment.method,
         "rounds": len(history),
         "stopped": result.stopped,
         "test_accuracy": values[-1] if values and is_accuracy else None,
-        "best_accuracy": history.best() if is_accuracy else None,
+        "best_accuracy": history.best() if values and is_accuracy else None,
         **({} if is_accuracy else {"test_loss": values[-1], "best_loss": history.best()}),
         "loss": result.loss,
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
