@@ -14,12 +14,12 @@ from fedlada.data.samples import Samples
 from fedlada.engines import processes
 from fedlada.engines.classes import IGNORED, binary_cross_entropy, class_axis, cross_entropy_last, ignored_by
 from fedlada.engines.default_loss import (
+    broadcasts,
     check_loss,
     check_same_shape,
     default_loss,
     known_labels,
     shape_of,
-    stretches,
 )
 from fedlada.engines.evaluation import Loss
 from fedlada.federation.randomness import Ints, bits, permutation
@@ -133,19 +133,19 @@ def _gradients(model: FlatModel, value: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _say_doubts(loss: Loss, is_default: bool, module: nn.Module, samples: Samples) -> None:
-    """Warn of what can be meant and seldom is."""
+    """Warn of likely mistakes that may be intended."""
     x, y = samples.batch(np.arange(min(TRIED[0], len(samples))))
-    if stretches(loss, output := call(module, x), y):
+    if broadcasts(loss, output := call(module, x), y):
         warnings.warn(
-            f"the loss compares outputs ({shape_of(output)}) with targets ({shape_of(y)}), and is another number where "
-            "both have one shape: reshape y like the outputs, unless every output belongs with every target",
+            f"the loss broadcasts outputs ({shape_of(output)}) and targets ({shape_of(y)}): reshape y like the "
+            "outputs, unless every output is to be compared with every target",
             stacklevel=2,
         )
     labels = known_labels(samples) if is_default and loss is F.mse_loss else None
     if labels is not None and np.isin(labels, (0, 1)).all():
         warnings.warn(
-            "the targets are floats that are all 0 or 1, and are trained as a regression, by the squared error: for "
-            "yes-or-no labels of one logit each make y whole numbers, or give loss=nn.BCEWithLogitsLoss()",
+            "the targets are floats that are all 0 or 1, trained as a regression with the squared error: for labels "
+            "with one logit each make y integers, or give loss=nn.BCEWithLogitsLoss()",
             stacklevel=2,
         )
 

@@ -77,7 +77,7 @@ def check_loss(loss: Any) -> None:
 
 
 def check_same_shape(loss: Any, output: Any, y: Any, targets: str) -> None:
-    """Refuse what a loss of each output and its target would stretch to one shape; `[N, 1]` and `[N]` to `[N, N]`."""
+    """Refuse shapes that an elementwise loss would broadcast: `[N, 1]` and `[N]` to `[N, N]`."""
     is_elementwise = loss in ELEMENTWISE or isinstance(loss, (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss))
     if is_elementwise and isinstance(y, Tensor) and (not isinstance(output, Tensor) or output.shape != y.shape):
         name = getattr(loss, "__name__", type(loss).__name__)
@@ -87,8 +87,8 @@ def check_same_shape(loss: Any, output: Any, y: Any, targets: str) -> None:
         )
 
 
-def stretches(loss: Any, output: Any, y: Any) -> bool:
-    """Whether a loss gives another number for outputs of the targets' shape than for, say, `[N, 1]` beside `[N]`."""
+def broadcasts(loss: Any, output: Any, y: Any) -> bool:
+    """Whether a loss broadcasts outputs such as `[N, 1]` beside `[N]`: reshaped to `[N]` they give another value."""
     if not (isinstance(output, Tensor) and isinstance(y, Tensor)) or output.shape == y.shape or len(y) < 2:
         return False
     if output.numel() != y.numel():
@@ -99,7 +99,7 @@ def stretches(loss: Any, output: Any, y: Any) -> bool:
         try:
             with torch.no_grad(), the_same_randomness():
                 values.append(loss(one, different))
-        except Exception:  # a loss that takes one of the shapes alone does not stretch it
+        except Exception:  # a loss that accepts one of the shapes alone does not broadcast it
             return False
     return not torch.allclose(values[0], values[1], equal_nan=True)
 
