@@ -26,11 +26,12 @@ from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, SaysLoss, StopAt, as_observers
+from fedlada.training.observers import Callback, SaysLoss, StopAt, StopWithout, as_observers
 from fedlada.training.privacy import with_solved_noise
 from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
     Model,
+    check_patience,
     check_targets,
     resolve_client_test,
     resolve_clients,
@@ -86,6 +87,7 @@ def simulate(
     personal: str | Sequence[str] = (),
     stop_at_accuracy: float | None = None,
     stop_after_seconds: float | None = None,
+    patience: int | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
     name: str = "",
@@ -159,6 +161,7 @@ def simulate(
             and they are never sent. Needs `client_test` in place of `test`.
         stop_at_accuracy: end when the test accuracy is at least this.
         stop_after_seconds: end after the round in which this time is exceeded.
+        patience: end when the metric of the best model (see `best`) has not improved in so many evaluations.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
         progress: show a progress display; by default only on a terminal and in a notebook.
         name: the run's name in reports and plots, instead of its method's.
@@ -279,6 +282,9 @@ def simulate(
     observers = as_observers(callbacks)
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))
+    if patience is not None:
+        check_patience(simulation)
+        observers.append(StopWithout(patience))
     if somebody_watches() if progress is None else progress:
         if loss is None and progress:  # otherwise `result` reports it
             observers.append(SaysLoss())

@@ -15,6 +15,7 @@ import fedlada
 from fedlada.data import ByKey, load_dataset, load_docstrings, load_npz
 from fedlada.models import text_transformer
 from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.command import run_command
 
 RANDOM = np.random.default_rng(0)
 
@@ -199,6 +200,27 @@ def test_clients_of_an_npz_by_name(tmp_path):
     only = source.client != 0
     without = replace(source, train=(source.train[0][only], source.train[1][only]), client=source.client[only])
     assert experiment.build_partition(without).client_names() == ("bob", "zoe")
+
+
+@pytest.mark.parametrize("given", ["x and y", "train and test"])
+def test_clients_that_an_npz_names_are_those_of_the_run(tmp_path, given):
+    x, y = RANDOM.standard_normal((60, 4)), np.arange(60) % 2
+    owner = np.array(["zoe", "anna", "bob"])[np.arange(60) % 3]
+    arrays = {"x": x, "y": y, "client": owner} if given == "x and y" else {**splits(x, y, 50), "client": owner[:50]}
+    np.savez(tmp_path / "data.npz", **arrays)
+    where = {"dataset": "npz", "data_dir": str(tmp_path / "data.npz"), "method": "fedavg"}
+    found = Experiment(**where)
+    full = found.resolved()
+    assert (full.partition, full.num_clients, full.cohort_size) == ("natural", None, 3)
+    assert found.build_partition(found.load_data()).client_names() == ("anna", "bob", "zoe")
+    divided = Experiment(**where, partition="dirichlet").resolved()
+    assert (divided.partition, divided.num_clients, divided.cohort_size) == ("dirichlet", 10, 5)
+    assert "--partition dirichlet" in run_command(divided.to_json(), tmp_path)  # else the file would decide
+    with pytest.raises(ValueError, match="divides the samples anew"):
+        Experiment(**where, num_clients=4)
+    with pytest.raises(ValueError, match="names its clients: concentration needs partition dirichlet"):
+        Experiment(**where, concentration=0.1)
+    assert Experiment(**{**where, "data_dir": str(tmp_path / "gone.npz")}).resolved().partition == "dirichlet"
 
 
 def test_clients_of_an_npz_by_number(tmp_path):

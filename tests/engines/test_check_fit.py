@@ -137,7 +137,6 @@ class Items(Dataset):
         (1, Y % 2, "binary_cross_entropy"),
         (1, (Y % 2)[:, None], "binary_cross_entropy"),
         (1, PRICES, "mse_loss"),
-        (3, LABELS.astype(np.float32), "mse_loss"),
     ],
 )
 def test_the_default_loss_follows_from_the_targets_and_is_named(outputs, y, loss):
@@ -146,6 +145,52 @@ def test_the_default_loss_follows_from_the_targets_and_is_named(outputs, y, loss
     assert result.history["train_loss"][5] < result.history["train_loss"][0]
     assert ("test_accuracy" in result.history[-1]) == (loss != "mse_loss")
     assert fedlada.evaluate(result.model, (X, y))["loss"] == pytest.approx(result.history[-1]["test_loss"])
+
+
+def test_floats_of_zero_and_one_are_a_regression_and_that_is_said():
+    with pytest.warns(
+        UserWarning, match="trained as a regression with the squared error: for labels with one logit each"
+    ):
+        assert run(small_net(3), LABELS.astype(np.float32)).loss == "mse_loss"
+    run(small_net(3), LABELS.astype(np.float32), loss=F.mse_loss)  # whoever gives it means it
+
+
+SQUARES = {"default": None, "module": nn.MSELoss(), "function": F.mse_loss, "huber": nn.HuberLoss(), "l1": F.l1_loss}
+
+
+@pytest.mark.parametrize("loss", SQUARES.values(), ids=SQUARES)
+def test_outputs_of_one_column_are_not_compared_with_every_target(loss):
+    for y in (PRICES[:, 0], np.arange(len(X)))[: 2 if loss else 1]:
+        with pytest.raises(
+            ValueError, match=r"\(2, 1\)\) and training targets .* must have the same shape .*: reshape y"
+        ):
+            run(small_net(1), y, loss=loss)
+    with pytest.raises(ValueError, match="must have the same shape"):
+        fedlada.evaluate(small_net(1), (X, PRICES[:, 0]), loss)
+
+
+def test_a_loss_of_ones_own_that_compares_each_with_each_is_a_warning():
+    with pytest.warns(UserWarning, match=r"the loss broadcasts outputs .* reshape y like the outputs, unless"):
+        run(small_net(1), PRICES[:, 0] * 0, loss=lambda output, y: ((output - y) ** 2).mean())
+    run(small_net(1), PRICES[:, 0], loss=lambda output, y: ((output[:, 0] - y) ** 2).mean())
+    run(small_net(1), PRICES[:, 0], loss=lambda output, y: ((output.flatten() - y) ** 2).mean())
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        (nn.CrossEntropyLoss, r"loss is the class CrossEntropyLoss: give an instance, loss=nn.CrossEntropyLoss\(\)"),
+        (
+            "cross_entropy",
+            "loss must be a function of outputs and targets, such as F.cross_entropy, got 'cross_entropy'",
+        ),
+    ],
+)
+def test_a_loss_is_a_function(loss, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(small_net(), loss=loss)
+    with pytest.raises(ValueError, match=sentence):
+        fedlada.evaluate(small_net(), (X, Y), loss)
 
 
 def test_the_loss_is_said_once(capsys):

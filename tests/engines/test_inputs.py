@@ -112,6 +112,14 @@ def test_symbols_stay_symbols(kind):
     assert run(Text(), x).history[-1]["test_loss"] is not None
 
 
+def test_floats_are_not_tested_beside_scaled_bytes():
+    """They would be judged at another scale, and in silence."""
+    floats = (BYTES / 255).astype(np.float32)
+    for test in (floats, TensorDataset(torch.from_numpy(floats), torch.from_numpy(Y))):
+        with pytest.raises(ValueError, match=r"training images are bytes, and scaled .* but the others are floats"):
+            fedlada.simulate(flat(30), (BYTES, Y), test=test if test is not floats else (test, Y), method="fedavg")
+
+
 def test_a_model_that_takes_bytes_gets_bytes():
     class Own(nn.Module):
         def __init__(self):

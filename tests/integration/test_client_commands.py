@@ -53,9 +53,9 @@ def test_a_share_alone_leaves_the_test_set_in_use(command, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--personal", "3.*"], "personal needs the clients' test samples: give client_test"),
-        (["--personal-steps", 2], "personal_steps needs the clients' test samples"),
-        (["--personal", "3.*", "--client-test", 0.2, "--validation", 0.2], "use client_test, not validation"),
+        (["--personal", "3.*"], "--personal needs the clients' test samples: add --client-test 0.2"),
+        (["--personal-steps", 2], "--personal-steps needs the clients' test samples"),
+        (["--personal", "3.*", "--client-test", 0.2, "--validation", 0.2], "use --client-test, not --validation"),
         (["--personal", "head", "--client-test", 0.2], "no trained parameter is named 'head'; there are 1.weight"),
         (["--client-test", 2], "client_test must be in (0, 1), got 2.0"),
     ],

@@ -64,14 +64,14 @@ def test_run_writes_its_folder(finished):
 def test_the_first_lines_say_what_a_run_has(finished, tmp_path):
     _, done = finished
     first, second = done.stderr.splitlines()[:2]
-    assert first.startswith("fedlada on digits (mlp): 5 rounds of 2 of 8 clients, seed 0, in ")
-    assert (
-        second
-        == "fedlada: lr 0.003, lr_decay 0.998, alpha 0.5, beta1 0, v_init 1e-07; other values as in fedlada methods"
-    )
-    done = fedlada("run", *QUICK, "--rounds", 1, "--alpha", 0.1, "--beta1", 0.9, "--clip-norm", 3, "--out", tmp_path)
+    assert first.startswith("fedlada on digits (mlp): 5 rounds of 2 of 8 clients (Dirichlet 0.1), seed 0, in ")
+    values = "lr 0.003, lr_decay 0.998, alpha 0.5, beta1 0, v_init 1e-07"
+    assert second == f"fedlada: {values}; other values as in fedlada methods"
+    robust = ["--combiner", "median", "--attack", "sign-flip:0.3", "--messages", "lean", "--out", tmp_path]
+    done = fedlada("run", *QUICK, "--rounds", 1, "--alpha", 0.1, "--beta1", 0.9, "--clip-norm", 3, *robust)
     # alpha and beta1 are the recipe's own
-    assert "fedlada: lr 0.003, lr_decay 0.998, v_init 1e-07, clip_norm 3; other values" in done.stderr
+    values = "v_init 1e-07, clip_norm 3, combiner median, attack sign-flip:0.3, messages lean"
+    assert f"fedlada: lr 0.003, lr_decay 0.998, {values}; other values" in done.stderr
 
 
 @pytest.mark.parametrize(

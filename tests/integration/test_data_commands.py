@@ -162,13 +162,12 @@ def test_evaluate_says_that_a_folder_has_other_classes_now(on_folder):
 def test_clients_and_classes_are_called_by_their_names(on_folder, tmp_path):
     owner = np.array(["zoe", "anna", "bob"])[np.arange(60) % 3]
     np.savez(tmp_path / "mine.npz", x=RANDOM.standard_normal((60, 5)), y=np.arange(60) % 2, client=owner)
-    where = ["--data-dir", tmp_path / "mine.npz", "--partition", "natural"]
+    where = ["--data-dir", tmp_path / "mine.npz"]
     assert "3: anna, bob, zoe" in fedlada("data", "show", "npz", *where).stdout
     shown = json.loads(fedlada("data", "show", "npz", *where, "--json").stdout)
     assert (shown["clients"], shown["client names"]) == (3, ["anna", "bob", "zoe"])
-    fedlada(
-        "run", "--dataset", "npz", *where, "--cohort-size", 2, "--rounds", 1, "--device", "cpu", "--out", tmp_path / "r"
-    )
+    run = ["run", "--dataset", "npz", *where, "--rounds", 1, "--device", "cpu"]
+    assert "1 round of 3 of all clients (as the data name them)" in fedlada(*run, "--out", tmp_path / "r").stderr
     report = json.loads(fedlada("evaluate", tmp_path / "r", "--json").stdout)
     assert set(report["per_client"]) == {"anna", "bob", "zoe"}
     assert f"worst client ({report['worst_client']['client']})" in fedlada("evaluate", tmp_path / "r").stdout
@@ -180,9 +179,37 @@ def test_clients_and_classes_are_called_by_their_names(on_folder, tmp_path):
     numbers = fedlada("data", "show", "npz", *where, "--out", tmp_path / "numbers.png").stdout
     assert "targets" in numbers
     assert "classes per client" not in numbers
-    fedlada("run", "--dataset", "npz", *where, *SMALL, "--out", tmp_path / "n")
-    wrong = fedlada("evaluate", tmp_path / "n", code=2)
-    assert "the targets of npz are no classes, whose accuracy evaluate measures" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("y", "what", "others"),
+    [
+        (RANDOM.standard_normal((60, 2)), "loss", {"mae", "rmse"}),
+        (RANDOM.integers(0, 2, (60, 3)), "accuracy", {"loss", "exact_match"}),
+    ],
+    ids=["numbers", "labels"],
+)
+def test_evaluate_measures_what_is_predicted(tmp_path, y, what, others):
+    """Also client by client, on what each holds out, as the run itself did."""
+    np.savez(tmp_path / "a.npz", x=RANDOM.standard_normal((60, 5)), y=y, client=np.array(["b", "a"])[np.arange(60) % 2])
+    where = ["--dataset", "npz", "--data-dir", tmp_path / "a.npz", "--device", "cpu", "--out", tmp_path / "r"]
+    fedlada("run", *where, "--rounds", 2, "--client-test", 0.3, "--personal-steps", 2)
+    report, last = json.loads(fedlada("evaluate", tmp_path / "r", "--json").stdout), rows(tmp_path / "r")[-1]
+    assert set(report["test"]) == set(report["train"]) == {what, *others}
+    assert report["test"]["loss"] == pytest.approx(last["test_loss"])
+    values = report["per_client"]
+    assert np.mean(list(values.values())) == pytest.approx(last[f"client_{what}"])
+    worst = (max if what == "loss" else min)(values, key=values.get)
+    assert report["worst_client"] == {"client": worst, what: values[worst], "samples": 8}
+    assert set(report["after_own_steps"]["per_client"]) == {"a", "b"}
+    if what == "loss":
+        assert report["test"]["rmse"] == pytest.approx(report["test"]["loss"] ** 0.5)
+        assert report["test"]["mae"] < report["test"]["rmse"]
+    shown = fedlada("evaluate", tmp_path / "r").stdout
+    assert f"worst client ({worst})" in shown
+    assert all(f"{name} {report['test'][name]:.4f}" in shown for name in others)
+    worst_tenth = f"{last[f'client_{what}_worst_decile']:.4f}"
+    assert any("held-out samples, worst decile" in line and worst_tenth in line for line in shown.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,7 +62,8 @@ def task(tmp_path, monkeypatch):
 def run(task, model, data, rounds=6, **changes):
     train, test, *_ = data
     values = {"method": fedlada.recipes.fedavg(), "lr": 0.2, "device": "cpu", "out": "run", "checkpoint_every": 1}
-    return fedlada.simulate(model, train, test=test, rounds=rounds, partition=task.clients, **{**values, **changes})
+    values |= {"partition": task.clients, **changes}
+    return fedlada.simulate(model, train, test=test, rounds=rounds, **values)
 
 
 def test_classes_and_clients(task, command):
@@ -83,6 +85,17 @@ def test_classes_and_clients(task, command):
     assert "not the clients of the run" in command(*words).out
 
 
+def test_names_stay(task, command):
+    run(task, task.net, task.data(), partition={"north": task.clients[0], "south": task.clients[1]})
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:data", "--json"]
+    assert list(json.loads(command(*words).out)["per_client"]) == ["north", "south"]
+    words[-2] = "mytask:other_clients"
+    assert list(json.loads(command(*words).out)["per_client"]) == ["0", "1"]  # whose they are, nobody knows
+    stored = json.loads((Path("run") / "clients.json").read_text())
+    (Path("run") / "clients.json").write_text(json.dumps({**stored, "class_names": ["cat", "dog", "owl"]}))
+    assert set(json.loads(command(*words).out)["per_class"]) == {"cat", "dog", "owl"}
+
+
 def test_a_regression_has_its_loss(task, command):
     result = run(task, task.price, task.all_prices(), lr=lambda round: 0.1 if round < 3 else 3.0)
     losses = result.history["test_loss"]
@@ -90,6 +103,7 @@ def test_a_regression_has_its_loss(task, command):
     report = json.loads(command(*words).out)
     assert report["rounds"] == losses.index(min(losses)) + 1 < 6
     assert report["test"]["loss"] == pytest.approx(min(losses))
+    assert report["test"]["rmse"] == pytest.approx(min(losses) ** 0.5)
     assert "per_class" not in report
     assert "per_client" not in report
 

@@ -49,6 +49,49 @@ def test_of_a_regression_the_lowest_loss_is_kept(tmp_path):
     assert fedlada.evaluate(model, (X, PRICES))["loss"] == pytest.approx(min(losses))
 
 
+def test_clients_alone_judge_where_there_is_no_test_set(tmp_path):
+    by_loss = run(tmp_path / "loss", test=None, client_test=0.3, rounds=2).history
+    assert by_loss.best() == min(by_loss["client_loss"])
+    assert kept(tmp_path / "loss")[0] == "client_loss"
+    by_accuracy = run(tmp_path / "accuracy", Y, 3, test=None, client_test=0.3, rounds=2).history
+    assert by_accuracy.best() == max(by_accuracy["client_accuracy"])
+    with_test = run(tmp_path / "test", Y, 3, client_test=0.3, rounds=2).history
+    assert with_test.best() == max(with_test["test_accuracy"])
+    own = run(tmp_path / "own", Y, 3, test=None, client_test=0.3, rounds=2, personal="2.*").history
+    assert own.best() == max(own["client_accuracy"])
+    assert not (tmp_path / "own" / "checkpoints" / "best.safetensors").exists()  # no model is everybody's
+
+
+def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
+    whole = run(None).history["test_loss"]
+    best = whole.index(min(whole))
+    assert 0 < best < 4
+    result = run(tmp_path / "whole", patience=2)
+    assert result.history["test_loss"] == whole[: best + 3]
+    assert result.stopped.startswith(f"test loss did not improve in 2 evaluations after round {best + 1}, which had ")
+    run(tmp_path / "parts", patience=2, rounds=best + 2)
+    again = run(tmp_path / "parts", patience=2)
+    assert (again.history["test_loss"], again.stopped) == (result.history["test_loss"], result.stopped)
+    assert len(run(tmp_path / "parts", patience=2).history) == best + 3  # it has ended
+    assert len(run(tmp_path / "parts").history) == 6  # and goes on where nobody is impatient
+    assert len(run(None, test=None, validation=(X, PRICES), best="validation_loss", patience=2).history) == best + 3
+    with pytest.raises(ValueError, match=r"'test_accuracy' is not measured in this run.*give test="):
+        run(None, test=None, patience=2)
+    with pytest.raises(ValueError, match="patience must be a whole number of at least 1, got 0"):
+        run(None, patience=0)
+
+
+def test_fewer_rounds_than_a_folder_has_are_refused(tmp_path):
+    run(tmp_path, rounds=4)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(
+        ValueError, match="has 4 rounds, more than rounds=2: give as many or more, or take another fold"
+    ):
+        run(tmp_path, rounds=2)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(run(tmp_path, rounds=4).history) == 4
+
+
 def test_the_metric_can_be_chosen(tmp_path):
     by_loss = run(tmp_path / "loss", Y, 3, best="test_loss").history
     run(tmp_path / "usual", Y, 3)

@@ -162,8 +162,14 @@ def test_a_run_stops_before_it_spends_more(tmp_path):
     assert len(longer.history) == 4
     assert longer.stopped.startswith("round 5 would spend epsilon 2.")
     assert longer.stopped.endswith("more than the target of 2")
-    with pytest.raises(ValueError, match=r"holds another run.*combiner"):
+    noise = f"noise_multiplier={found.noise_multiplier}"
+    with pytest.raises(
+        ValueError, match=f"for so many: add {noise} to Private, which continues .* or start a new run in"
+    ):
         simulate(private=private, rounds=40, out=tmp_path)  # solved for 40 rounds, it would be other noise
+    simulate(private=replace(private, noise_multiplier=found.noise_multiplier), rounds=40, out=tmp_path)
+    with pytest.raises(ValueError, match=r"holds another run.*combiner"):
+        simulate(private=replace(private, clip=0.6), rounds=40, out=tmp_path)
     enough = simulate(private=replace(found, epsilon=2.3), rounds=40)
     assert 4 < len(enough.history) < 40
     counted = Accountant(Sampling(6.0, 12, by_coins=True), found.noise_multiplier, 1e-4)

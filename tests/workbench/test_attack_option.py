@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 
 import pytest
 
+from fedlada.methods.combine.named import COMBINERS, PRIVATE
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.records import flattened, read_runs
 
@@ -22,6 +25,7 @@ def test_a_run_keeps_its_attack(tmp_path):
     assert [row["attackers"] for row in again.history] == [row["attackers"] for row in whole.history]
     assert [row["test_loss"] for row in again.history] == [row["test_loss"] for row in whole.history]
     (record,) = read_runs([tmp_path / "whole"])
+    assert record.label == "fedavg, attack gaussian-noise:0.3, seed 0"
     assert ("attack", "gaussian-noise:0.3") in flattened(record.config)
     assert "--attack gaussian-noise:0.3" in record.command
     with pytest.raises(ValueError, match=r"holds another run .attack is 'gaussian-noise:0.3' there and None here"):
@@ -40,3 +44,9 @@ def test_a_configuration_without_the_field_goes_on(tmp_path):
 def test_a_wrong_name_is_one_sentence():
     with pytest.raises(ValueError, match=r"attack must be one of sign-flip.* got 'flip'"):
         Experiment(attack="flip:0.3")
+
+
+def test_every_combiner_is_in_the_help():
+    (combiner,) = (one for one in fields(Experiment) if one.name == "combiner")
+    named = f"{combiner.metadata['help']} {combiner.default}"
+    assert [name for name in (*COMBINERS, PRIVATE) if name not in re.split(r"[ :,]+", named)] == []

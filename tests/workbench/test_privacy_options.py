@@ -43,3 +43,16 @@ def test_refusals():
         Experiment(combiner="private:1")
     with pytest.raises(ValueError, match="which only the data have: give noise_multiplier"):
         Experiment(dataset="docstrings", combiner="private:1", target_epsilon=1.0)
+    private = {"combiner": "private:1", "noise_multiplier": 1.0, "validation": 0.2}
+    with pytest.raises(ValueError, match="validation is measured on samples of the data's own clients, which private"):
+        Experiment(dataset="docstrings", **private)
+    Experiment(dataset="digits", **private)  # whose clients are made of what is left
+
+
+def test_evaluate_says_what_epsilon_does_not_cover(tmp_path, command):
+    Experiment(**TARGET, **SMALL).run(out=tmp_path / "private")
+    Experiment(method="fedavg", **SMALL, rounds=1).run(out=tmp_path / "plain")
+    sentence = "its epsilon does not cover what is measured here on clients' data"
+    assert sentence in command("evaluate", tmp_path / "private").out
+    assert sentence in json.loads(command("evaluate", tmp_path / "private", "--json").out)["note"]
+    assert sentence not in command("evaluate", tmp_path / "plain").out

@@ -184,6 +184,11 @@ def test_runs_from_python_are_named_as_their_author_says():
         for n, one in enumerate([{**ours, "name": "wide"}, {**ours, "name": "narrow", "not_trained": "cd" * 32}])
     ]
     assert [one.group for one in named(stored)] == ["wide", "narrow"]
+    liars = {"method": "fedavg", "combiner": "Krum(num_bad=2)", "attack": "SignFlip(scale=1.0, share=0.3)"}
+    robust = named(
+        [StoredFiles(KnownRun(Path("r")), {**liars, **more}, [row(1)], None) for more in ({}, {"name": "x"})]
+    )
+    assert [one.group for one in robust] == ["fedavg, combiner Krum, attack SignFlip", "x"]
     # Without a name a digest is cut, and a data set that has no name is one's own.
     apart = told_apart(["fedlada"] * 2, [{"dataset": "digits"}, ours])
     assert apart == ["fedlada, digits", "fedlada, own data"]

@@ -16,6 +16,7 @@ from fedlada.data.limits import Unfit, refuse_bomb
 from fedlada.federation.randomness import Ints
 
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+TEST_SPLIT = "npz test split"
 Split = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -48,7 +49,7 @@ def read_npz(path: str | Path) -> tuple[tuple[Split, Split], Clients]:
         if len(y) < 2:
             raise ValueError(f"{place} holds one sample: at least one to train on and one to test on are needed")
         _check_labels(place, y)
-        chosen = held_out(len(y), "npz test split")
+        chosen = held_out(len(y), TEST_SPLIT)
         train, test = ((x[own], y[own]) for own in chosen)
         client = _client_column(place, arrays, "client", len(y))
         return (train, test), _clients(*(None if client is None else client[own] for own in chosen))
@@ -67,6 +68,20 @@ def read_npz(path: str | Path) -> tuple[tuple[Split, Split], Clients]:
     own = "client_train" if "client_train" in arrays else "client"
     named = ((own, train), ("client_test", test))
     return (train, test), _clients(*(_client_column(place, arrays, name, len(split[1])) for name, split in named))
+
+
+def count_clients(path: str | Path) -> int:
+    """How many clients have training samples, without reading these; 0 where the file names none or cannot be read."""
+    try:
+        with Path(path).open("rb") as raw:
+            _check_members(Path(path), raw)
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                is_whole = {"x", "y"} <= set(file.files)
+                client = file["client" if is_whole or "client_train" not in file.files else "client_train"]
+        return len(np.unique(client[held_out(len(client), TEST_SPLIT)[0]] if is_whole else client))
+    except Exception:  # what is wrong is said when the samples are read
+        return 0
 
 
 def _check_same_kind(path: Path, arrays: dict[str, np.ndarray[Any, Any]], train: Split, test: Split) -> None:

@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from fedlada.data.samples import Samples
 from fedlada.engines import processes
 from fedlada.engines.classes import IGNORED, binary_cross_entropy, class_axis, cross_entropy_last, ignored_by
-from fedlada.engines.default_loss import check_same_shape, default_loss, known_labels, shape_of
+from fedlada.engines.default_loss import (
+    broadcasts,
+    check_loss,
+    check_same_shape,
+    default_loss,
+    known_labels,
+    shape_of,
+)
 from fedlada.engines.evaluation import Loss
 from fedlada.federation.randomness import Ints, bits, permutation
 from fedlada.models.call import call
@@ -30,6 +37,7 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
 
     On training data the gradient is checked too: a model that would never be trained is refused.
     """
+    check_loss(loss)
     module = model.module
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     model.train()
@@ -37,6 +45,8 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
         chosen, value = _tried(module, samples, np.arange(min(TRIED[0], len(samples))), loss, what)
         if what == TRAINING:
             _check_gradient(model, samples, chosen, value)
+            if processes.is_first():
+                _say_doubts(chosen, loss is None, module, samples)
     _check_buffers(module, before)
     return chosen
 
@@ -56,10 +66,9 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     chosen = loss or default_loss(output, y, samples)
     if chosen is binary_cross_entropy:
         _check_binary(known_labels(samples), what)
-    elif chosen in (F.cross_entropy, cross_entropy_last, F.mse_loss) or isinstance(
-        chosen, (nn.CrossEntropyLoss, nn.MSELoss)
-    ):
-        _check_default_loss(output, y, samples, what, ignored_by(chosen))
+    elif chosen in (F.cross_entropy, cross_entropy_last) or isinstance(chosen, nn.CrossEntropyLoss):
+        _check_classes(output, y, samples, what, ignored_by(chosen))
+    check_same_shape(chosen, output, y, f"{what} targets")
     try:
         value = chosen(output, y)
     except Exception as error:
@@ -123,10 +132,25 @@ def _gradients(model: FlatModel, value: Tensor) -> tuple[Tensor | None, ...]:
         raise ValueError(f"the gradient of a training batch cannot be computed: {error}") from error
 
 
-def _check_default_loss(output: Any, y: Tensor, samples: Samples, what: str, ignored: int = IGNORED) -> None:
-    if y.is_floating_point():
-        check_same_shape(output, y, f"{what} targets")
-        return
+def _say_doubts(loss: Loss, is_default: bool, module: nn.Module, samples: Samples) -> None:
+    """Warn of likely mistakes that may be intended."""
+    x, y = samples.batch(np.arange(min(TRIED[0], len(samples))))
+    if broadcasts(loss, output := call(module, x), y):
+        warnings.warn(
+            f"the loss broadcasts outputs ({shape_of(output)}) and targets ({shape_of(y)}): reshape y like the "
+            "outputs, unless every output is to be compared with every target",
+            stacklevel=2,
+        )
+    labels = known_labels(samples) if is_default and loss is F.mse_loss else None
+    if labels is not None and np.isin(labels, (0, 1)).all():
+        warnings.warn(
+            "the targets are floats that are all 0 or 1, trained as a regression with the squared error: for labels "
+            "with one logit each make y integers, or give loss=nn.BCEWithLogitsLoss()",
+            stacklevel=2,
+        )
+
+
+def _check_classes(output: Any, y: Tensor, samples: Samples, what: str, ignored: int = IGNORED) -> None:
     axis = class_axis(output, y)
     labels = known_labels(samples) if axis is not None else None
     if axis is None or labels is None:

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.classes import binary_cross_entropy, class_axes, cross_entropy_last
+from fedlada.federation.randomness import the_same_randomness
 from fedlada.models.call import has_own_loss, own_loss
 
+ELEMENTWISE = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
 AS_NUMBERS = "for a regression make y float, in the shape of the outputs"
 WORDS: dict[Any, str] = {
     F.cross_entropy: "cross-entropy, because the targets are class indices",
@@ -65,13 +68,40 @@ def _of_one_output(output: Tensor, y: Tensor, samples: Samples | None) -> Callab
     return binary_cross_entropy
 
 
-def check_same_shape(output: Any, y: Tensor, targets: str) -> None:
-    """Refuse shapes that the squared error would broadcast."""
-    if not isinstance(output, Tensor) or output.shape != y.shape:
+def check_loss(loss: Any) -> None:
+    """Refuse what is no function of outputs and targets."""
+    if isinstance(loss, type):
+        raise ValueError(f"loss is the class {loss.__name__}: give an instance, loss=nn.{loss.__name__}()")
+    if loss is not None and not callable(loss):
+        raise ValueError(f"loss must be a function of outputs and targets, such as F.cross_entropy, got {loss!r}")
+
+
+def check_same_shape(loss: Any, output: Any, y: Any, targets: str) -> None:
+    """Refuse shapes that an elementwise loss would broadcast: `[N, 1]` and `[N]` to `[N, N]`."""
+    is_elementwise = loss in ELEMENTWISE or isinstance(loss, (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss))
+    if is_elementwise and isinstance(y, Tensor) and (not isinstance(output, Tensor) or output.shape != y.shape):
+        name = getattr(loss, "__name__", type(loss).__name__)
         raise ValueError(
-            f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for the squared "
-            "error: reshape y, or give loss="
+            f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for {name}: reshape "
+            "y, or give loss="
         )
+
+
+def broadcasts(loss: Any, output: Any, y: Any) -> bool:
+    """Whether a loss broadcasts outputs such as `[N, 1]` beside `[N]`: reshaped to `[N]` they give another value."""
+    if not (isinstance(output, Tensor) and isinstance(y, Tensor)) or output.shape == y.shape or len(y) < 2:
+        return False
+    if output.numel() != y.numel():
+        return False
+    different = torch.arange(y.numel(), device=y.device).to(y.dtype).reshape(y.shape)  # equal ones would hide it
+    values = []
+    for one in (output, output.reshape(y.shape)):
+        try:
+            with torch.no_grad(), the_same_randomness():
+                values.append(loss(one, different))
+        except Exception:  # a loss that accepts one of the shapes alone does not broadcast it
+            return False
+    return not torch.allclose(values[0], values[1], equal_nan=True)
 
 
 def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:

@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
-from fedlada.engines.default_loss import check_same_shape, default_loss, shape_of
+from fedlada.engines.default_loss import check_loss, check_same_shape, default_loss, shape_of
 from fedlada.engines.inputs import inputs_for
 from fedlada.methods.validation import count, option
-from fedlada.models.call import call, own_loss
+from fedlada.models.call import call
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], float]
@@ -111,6 +111,7 @@ def evaluate(
 
     `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`; `loss` is by default that of `simulate`.
     """
+    check_loss(loss)
     first = next(module.parameters())
     if not isinstance(samples, Samples):
         samples = as_samples(samples, first.device, first.dtype)
@@ -125,7 +126,9 @@ def evaluate(
             x, y = samples.batch(indices)
             output = call(module, x)
             if totals is None:
-                totals = Totals(loss or _default_loss(output, y, samples), first.device)
+                loss = loss or default_loss(output, y, samples)
+                check_same_shape(loss, output, y, "targets")
+                totals = Totals(loss, first.device)
             totals.add(output, y, len(indices))
             if metrics:
                 outputs.append(_on_host(output))
@@ -138,13 +141,6 @@ def evaluate(
     for name, metric in (metrics or {}).items():
         result[name] = _measured_by(name, metric, outputs, targets)
     return result
-
-
-def _default_loss(output: Any, y: Any, samples: Samples) -> Loss:
-    chosen = default_loss(output, y, samples)
-    if isinstance(y, Tensor) and y.is_floating_point() and chosen is not own_loss:
-        check_same_shape(output, y, "targets")
-    return chosen
 
 
 def check_metrics(metrics: Any) -> dict[str, Metric]:

@@ -38,6 +38,12 @@ class Inputs:
 
     def _images(self, samples: Samples) -> Samples:
         if not _holds_images(samples):
+            x, _ = samples.batch(np.arange(1))
+            if isinstance(x, Tensor) and x.is_floating_point() and not isinstance(samples, ImageSamples):
+                raise ValueError(
+                    "the training images are bytes, and scaled by their mean and deviation, but the others are floats: "
+                    "give both as bytes, both as floats, or fedlada.data.Images"
+                )
             return samples  # others than those trained on: what does not fit is said when the model is tried
         assert isinstance(samples, ArraySamples)
         assert self.dtype is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ FREE_TO_CHANGE = {
     "target",
     "best",
     "stop_at_target",
+    "patience",
     "device",
     "data_dir",
     "checkpoint_every",
@@ -108,6 +110,13 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
 
 def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
     """Refuse a folder that holds another run, according to its `stored` configuration."""
+    combiners = [str(one.get("combiner")) for one in (stored, config)]
+    noise = [re.search(r"noise_multiplier=([\d.e+-]+)", one) for one in combiners]
+    if noise[0] and noise[1] and combiners[1] != combiners[0] == combiners[1].replace(noise[1][0], noise[0][0]):
+        raise ValueError(
+            f"{folder} has noise for other rounds, and this epsilon needs {noise[1][0]} for so many: add {noise[0][0]} "
+            "to Private, which continues until epsilon is spent, or start a new run in another folder"
+        )
     if difference := first_difference(stored, config):
         way_out = "choose another folder" + (
             ", or continue that run with `fedlada resume`" if is_experiment(stored) else ""

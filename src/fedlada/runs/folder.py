@@ -81,7 +81,7 @@ class RunFolder(Observer):
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self._open()
         try:
-            self._write_config(self.config or describe(simulation), simulation)
+            self._write_config(self.config or describe(simulation), simulation, num_rounds)
             self._resume(simulation)
             write_clients(self.path, simulation)
         except BaseException:
@@ -98,7 +98,9 @@ class RunFolder(Observer):
             client_metrics.append_values(self.path, simulation.measures.by_client)
         metric = simulation.best or judged_by(row)
         value = row.get(metric)
-        if value is not None and (self._best is None or is_better(metric, value, self._best)):
+        # Of personal parameters no model is everybody's: one is kept where it is asked for.
+        is_kept = simulation.best is not None or simulation.engine.method.personal is None
+        if value is not None and is_kept and (self._best is None or is_better(metric, value, self._best)):
             self._best = value
             self._new_best = (simulation.server.params, row, metric)
         is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
@@ -145,7 +147,7 @@ class RunFolder(Observer):
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
 
-    def _write_config(self, config: dict[str, Any], simulation: Simulation) -> None:
+    def _write_config(self, config: dict[str, Any], simulation: Simulation, num_rounds: int) -> None:
         config = json.loads(json.dumps(config))  # so that it compares equal to a stored one
         path = self.path / "config.json"
         if path.exists():
@@ -166,6 +168,11 @@ class RunFolder(Observer):
         refuse_other_data(self.path, simulation)
         rows = read_rows(self.metrics_path)  # damaged ones are refused before anything is written
         self._refuse_another_best(simulation, rows)
+        if self.config is None and len(rows) > num_rounds:  # others store how far they were to go
+            raise ValueError(
+                f"{self.path} has {len(rows)} rounds, more than rounds={num_rounds}: give as many or more, or take "
+                "another folder"
+            )
         write_json(path, {**config, RAN_BY: ran_by(simulation)})
 
     def _resume(self, simulation: Simulation) -> None:

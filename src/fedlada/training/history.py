@@ -76,7 +76,7 @@ class History(Sequence[Row]):
 
     @property
     def judged_by(self) -> str:
-        """The metric that a run is judged by: test accuracy if it was measured, else test loss."""
+        """The metric that a run is judged by: test accuracy, else test loss, else what clients measured."""
         return judged_by({name for row in self.rows for name, value in row.items() if value is not None})
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:

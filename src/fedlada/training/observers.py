@@ -9,10 +9,11 @@ from typing import TextIO
 
 from fedlada.engines.default_loss import WORDS
 from fedlada.engines.engine import Engine
+from fedlada.methods.validation import count
 from fedlada.training.history import Row
-from fedlada.training.shown import EVALUATED
+from fedlada.training.shown import EVALUATED, plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, Target
+from fedlada.training.target import ACCURACY, Target, lower_is_better
 
 Callback = Observer | Callable[[Simulation, Row], None]
 
@@ -59,6 +60,30 @@ class StopAt(Observer):
                 simulation.stop(_reached(target.metric, f"{value:.4f}", row["round"]))
         if self.seconds is not None and time.monotonic() - self.start >= self.seconds:
             simulation.stop(f"the time limit of {self.seconds:g} s was reached in round {row['round']}")
+
+
+class StopWithout(Observer):
+    """Ends a run when the metric that it is judged by has not improved in so many evaluations, one after another."""
+
+    def __init__(self, patience: int) -> None:
+        count("patience", patience)
+        self.patience = patience
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        self._look(simulation)
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        self._look(simulation)
+
+    def _look(self, simulation: Simulation) -> None:
+        metric = simulation.best or simulation.history.judged_by
+        rounds, values = simulation.history.measured(metric)
+        if not values:
+            return
+        best = (min if lower_is_better(metric) else max)(values)
+        if len(values) - 1 - values.index(best) >= self.patience:
+            what = f"{metric.replace('_', ' ')} did not improve in {plural(self.patience, 'evaluation')}"
+            simulation.stop(f"{what} after round {rounds[values.index(best)]}, which had {best:.4f}")
 
 
 def _reached(metric: str, value: str, round: int) -> str:

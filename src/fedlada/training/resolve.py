@@ -34,7 +34,7 @@ from fedlada.methods.validation import one_of, probability
 from fedlada.models.flat import trainable
 from fedlada.training.simulation import Simulation
 from fedlada.training.suggested import suggested
-from fedlada.training.target import ACCURACY, Target
+from fedlada.training.target import ACCURACY, Target, judged_by
 
 Model = nn.Module | Callable[[], nn.Module]
 Place = tuple[torch.device, torch.dtype]
@@ -172,6 +172,11 @@ def check_targets(targets: Sequence[Target], simulation: Simulation) -> None:
                     "stop_at={'test_loss': ...} or another metric"
                 ) from error
             raise
+
+
+def check_patience(simulation: Simulation) -> None:
+    """Refuse to wait for a metric that nobody measures."""
+    simulation.measures.check(simulation.best or judged_by(simulation.measures.names()))
 
 
 def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:

@@ -29,8 +29,8 @@ def is_reached(metric: str, value: float, target: float) -> bool:
 
 
 def judged_by(names: Collection[str]) -> str:
-    """The metric that judges a run by default: test accuracy if there is one, else test loss."""
-    return LOSS if LOSS in names and ACCURACY not in names else ACCURACY
+    """The metric that judges a run by default: the first of these that is measured."""
+    return next((name for name in (ACCURACY, LOSS, "client_accuracy", "client_loss") if name in names), ACCURACY)
 
 
 @dataclass(frozen=True)

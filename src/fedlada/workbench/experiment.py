@@ -38,8 +38,8 @@ from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
 from fedlada.training.target import Target
 from fedlada.training.trackers import TensorBoard
-from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of
-from fedlada.workbench.presets import PLAIN, preset
+from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of, suited_clients
+from fedlada.workbench.presets import preset
 from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         None, "accuracy to reach, or METRIC:VALUE such as test_loss:0.1, for the summary"
     )
     stop_at_target: bool = option(False, "end the run when the target is reached")
+    patience: int | None = option(None, "end the run when the metric of --best has not improved in so many evaluations")
     seed: int = option(0, "fixes all random choices")
     device: str = option("auto", "cpu, cuda, cuda:1, ...; auto uses a GPU if there is one")
     threads: int = option(1, "CPU threads; their number affects the last bits, so it never depends on the machine")
@@ -110,7 +111,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
     ordered: bool = option(False, "several processes: sum uploads in the clients' order, bit for bit as one process")
     messages: str = option("float32", "compression of messages: bfloat16, int8, lean, delta=top0.05, ...")
     combiner: str = option(
-        "mean", "aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, krum:2, private:CLIP"
+        "mean",
+        "aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, geometric-median, krum:2, "
+        "private:CLIP",
     )
     attack: str | None = option(
         None,
@@ -135,6 +138,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
             check_hyper(self.method, self.hyper)
         count("rounds", self.rounds)
         count("warmup", self.warmup, least=0)
+        if self.patience is not None:
+            count("patience", self.patience)
         check_threads(self.threads)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation}")
@@ -142,10 +147,10 @@ class Experiment(EvaluationOptions, NoiseOptions):
             count("num_clients", self.num_clients)
         super().__post_init__()
         if self.client_test is None and (self.personal or self.personal_steps):
-            what = "personal" if self.personal else "personal_steps"
-            raise ValueError(f"{what} needs the clients' test samples: give client_test, such as client_test=0.2")
+            what = "--personal" if self.personal else "--personal-steps"
+            raise ValueError(f"{what} needs the clients' test samples: add --client-test 0.2, say")
         if self.personal and self.validation:
-            raise ValueError("with personal parameters there is no single model: use client_test, not validation")
+            raise ValueError("with --personal there is no single model: use --client-test, not --validation")
         full = self.resolved()
         check_clients(self, full)
         if self.target is not None:
@@ -166,13 +171,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     @cached_property
     def _full(self) -> Experiment:
-        suited = preset(self.dataset, self.method)
-        if self.partition == "natural":  # how many there are, the data says
-            suited["num_clients"] = None
-        elif self.partition is not None and suited["num_clients"] is None:
-            suited["num_clients"] = PLAIN["num_clients"]
-        if (num_clients := self.num_clients or suited["num_clients"]) is not None:
-            suited["cohort_size"] = min(suited["cohort_size"], num_clients)
+        suited = suited_clients(self, preset(self.dataset, self.method))
+        num_clients = self.num_clients or suited["num_clients"]
         defaults = {} if is_own(self.method) else hyper_parameters(self.method)
         hyper = {**defaults, **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
@@ -272,6 +272,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             personal=full.personal or (),
             best=full.best,
             stop_at=full.build_stop(),
+            patience=full.patience,
             callbacks=[*callbacks, *trackers],
             progress=False,  # who calls this shows it its own way
             out=None if out is None else self.folder(out),

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedlada.data.npz import count_clients
 from fedlada.data.sources import Source
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
+from fedlada.methods.combine import is_private
 from fedlada.methods.validation import count
+from fedlada.workbench.presets import PLAIN
 
 Full = Any
 """A resolved experiment, which is built on top of this."""
+
+
+def suited_clients(given: Full, suited: dict[str, Any]) -> dict[str, Any]:
+    """A preset with the clients that an `.npz` names, unless it is to be divided anew, and no more of them a round."""
+    partition, sizes = given.partition or suited["partition"], [suited["cohort_size"]]
+    if given.dataset == "npz" and given.data_dir is not None and given.partition in (None, "natural"):
+        named = count_clients(given.data_dir)
+        partition, sizes = ("natural", [*sizes, named]) if named else (partition, sizes)
+    num_clients = suited["num_clients"]
+    if partition == "natural":  # how many there are, the data say
+        num_clients = None
+    elif given.partition is not None and num_clients is None:
+        num_clients = PLAIN["num_clients"]
+    if (known := given.num_clients or num_clients) is not None:
+        sizes.append(known)
+    return {**suited, "partition": partition, "num_clients": num_clients, "cohort_size": min(sizes)}
 
 
 def check_clients(given: Full, full: Full) -> None:
@@ -21,10 +40,18 @@ def check_clients(given: Full, full: Full) -> None:
         FixedSize(full.cohort_size).check(full.num_clients)
     if full.partition == "natural" and given.num_clients is not None:
         raise ValueError(
-            "num_clients has no effect on a natural partition, whose number of clients comes from the data"
+            "num_clients has no effect on a natural partition, whose number of clients comes from the data; partition "
+            "dirichlet or iid divides the samples anew"
         )
+    if full.partition == "natural" and given.partition is None and given.concentration is not None:
+        raise ValueError(f"{full.dataset} names its clients: concentration needs partition dirichlet")
     if full.partition in ("pathological", "pachinko", "natural") and given.size_spread != 0:
         raise ValueError(f"size_spread has no effect on a {full.partition} partition: leave it out")
+    if full.partition == "natural" and given.validation and is_private(given.combiner):
+        raise ValueError(
+            "validation is measured on samples of the data's own clients, which private must hide: leave it out, or "
+            "take another partition"
+        )
     if full.partition != "natural":
         partition_of(full, None)
 

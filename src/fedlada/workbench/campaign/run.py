@@ -130,6 +130,6 @@ def _job(folder: Path, requests: Sequence[Request], discards: bool) -> Job:
     """One run for all who need it, as far as the one who needs most."""
     longest = max((request.experiment for request in requests), key=lambda experiment: experiment.rounds)
     # Where it ends is the goals' to say, and theirs alone.
-    config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False).to_json()
+    config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False, patience=None).to_json()
     goals = tuple(dict.fromkeys(request.goal for request in requests))
     return Job(requests[0].label, config, folder, goals, discards)

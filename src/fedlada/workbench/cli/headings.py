@@ -12,7 +12,7 @@ HEADINGS: dict[str, str] = {
     "Clients": "num_clients cohort_size cohorts partition concentration fine_concentration refill classes_per_client "
     "size_spread weights dropout stragglers attack",
     "Training": "rounds batch_size local_epochs local_steps lr lr_decay warmup debias combiner messages seed seeds "
-    "target stop_at_target",
+    "target stop_at_target patience",
     "Search": "grid select by halving each_alone sample",
     "Privacy": "noise_multiplier target_epsilon target_delta noise_cohort noise_population",
     "Evaluation": "eval_every eval_train_every eval_batch_size client_test personal_steps personal_every best",

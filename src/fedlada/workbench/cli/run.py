@@ -23,7 +23,7 @@ from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.shown import plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, Target
+from fedlada.training.target import ACCURACY, LOSS, Target
 from fedlada.workbench.cli.flags import (
     MethodCommand,
     build_experiment,
@@ -172,9 +172,13 @@ class Interrupt(Observer):
 
 def _headline(experiment: Experiment, folder: Path) -> str:
     full = experiment.resolved()
-    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients"
+    said = {"natural": "as the data name them", "dirichlet": f"Dirichlet {full.concentration:g}"}
+    kind = said.get(str(full.partition), full.partition)
+    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients ({kind})"
     usual = hyper_parameters(full.method)
     own = {name: value for name, value in full.hyper.items() if value != usual[name]}
+    unusual = {"combiner": full.combiner, "attack": full.attack, "messages": experiment.messages}
+    own |= {name: value for name, value in unusual.items() if value not in ("mean", None, "float32")}
     values = in_words({"lr": full.lr, "lr_decay": full.lr_decay, **own})
     rounds = plural(full.rounds, "round")
     task = f"{full.method} on {full.dataset} ({full.model}): {rounds} of {clients}, seed {full.seed}"
@@ -185,13 +189,14 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     history = result.history
     metric = history.judged_by
     _, values = history.measured(metric)
-    is_accuracy = metric == ACCURACY
+    is_accuracy = metric != LOSS  # what clients measure stands below
+    values = values if metric in (ACCURACY, LOSS) else []
     summary: dict[str, Any] = {
         "method": experiment.method,
         "rounds": len(history),
         "stopped": result.stopped,
         "test_accuracy": values[-1] if values and is_accuracy else None,
-        "best_accuracy": history.best() if is_accuracy else None,
+        "best_accuracy": history.best() if values and is_accuracy else None,
         **({} if is_accuracy else {"test_loss": values[-1], "best_loss": history.best()}),
         "loss": result.loss,
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,

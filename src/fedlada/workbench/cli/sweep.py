@@ -49,7 +49,7 @@ TITLE = "Sweep"
     "--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: values of any flag; can be repeated."
 )
 @click.option("--seeds", type=Words(int), default="0", show_default=True, help="Comma-separated seeds.")
-@experiment_flags(without=("seed", "target", "stop_at_target"))
+@experiment_flags(without=("seed", "target", "stop_at_target", "patience"))
 @click.option(
     "--select",
     help=f"Metric to rank by: {', '.join(METRICS)}; by default the first for classification, else the second.",
@@ -136,7 +136,7 @@ def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
         name = name.strip().replace("-", "_")
         if not equals or not values.strip():
             raise ValueError(f"--set must be written like alpha=0.05,0.1, got {text!r}")
-        if name in ("seed", "target", "stop_at_target", "rounds", "eval_every"):
+        if name in ("seed", "target", "stop_at_target", "patience", "rounds", "eval_every"):
             way = "seeds have a flag of their own, --seeds" if name == "seed" else "every run has the same"
             raise ValueError(f"--set cannot vary {name!r}: {way}")
         if name in axes:

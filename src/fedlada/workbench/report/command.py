@@ -34,6 +34,8 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
     usual = _usual("fedavg", str(dataset)) if is_own(str(method)) else _usual(str(method), str(dataset))
     if is_own(str(method)):  # nothing is imported: each of its values is named
         usual = {**usual, "lr": None, "lr_decay": None, "hyper": {}}
+    if dataset == "npz":  # the default depends on the file
+        usual = {**usual, "partition": None}
     flags = {"method": method, "dataset": dataset}
     for one in fields(Experiment):
         if one.name in NAMED_BY_OTHERS or one.name not in config:

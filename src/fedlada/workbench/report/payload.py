@@ -84,7 +84,8 @@ def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
 
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:
-    metric = judged_by({name for row in run.rows for name, value in row.items() if _number(value) is not None})
+    numbers = {name for row in run.rows for name, value in row.items() if _number(value) is not None}
+    metric = judged_by({name for name in numbers if not name.startswith("client_")})  # which have columns of their own
     found = _values(run, metric)
     best = (min if lower_is_better(metric) else max)((value for _, value in found), default=None)
     what, other = ("accuracy", "loss") if metric == ACCURACY else ("loss", "accuracy")

@@ -162,9 +162,17 @@ def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
     ]
 
 
+OF_THE_METHOD = ("mean", "Mean", "Extrapolated")
+"""Combiners that a method has by itself."""
+
+
 def _name(config: Mapping[str, Any]) -> str:
-    """As its author called it, or by its method."""
-    return str(config.get("name") or config.get("method", "run"))
+    """As its author called it, or by its method, with a combiner and an attack of the user's choice."""
+    # A part that was given in Python is stored with all its values: its name will do.
+    combiner, attack = (str(config.get(name) or "").partition("(")[0] for name in ("combiner", "attack"))
+    chosen = [f"combiner {combiner}"] if combiner and combiner not in OF_THE_METHOD else []
+    chosen += [f"attack {attack}"] if attack else []
+    return str(config.get("name") or ", ".join([str(config.get("method", "run")), *chosen]))
 
 
 FIRST_TO_NAME = (
