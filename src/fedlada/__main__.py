@@ -8,9 +8,11 @@ def main() -> None:
     """Run the command line; Ctrl-C during imports also ends it without a traceback."""
     try:
         from fedlada.workbench.cli import main as command_line
+        from fedlada.workbench.words import show_warnings_as_lines
     except KeyboardInterrupt:
         print("fedlada: stopped", file=sys.stderr)
         sys.exit(130)
+    show_warnings_as_lines()
     command_line()
 
 

@@ -32,7 +32,7 @@ from fedlada.workbench.campaign.request import Goal
 from fedlada.workbench.ending import SIGNALS, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.progress import Course, Display, display_for
-from fedlada.workbench.words import asked_of_a_full_gpu
+from fedlada.workbench.words import asked_of_a_full_gpu, show_warnings_as_lines
 
 DIVERGED_FILE = "diverged.json"
 """In the folder of a run that diverged: the round and the error message. It would diverge again."""
@@ -199,6 +199,7 @@ def _start_worker(channel: _Channel) -> None:
     global _channel
     _channel = channel
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    show_warnings_as_lines()
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 

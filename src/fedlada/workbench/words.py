@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,3 +27,15 @@ def asked_of_a_full_gpu(error: Exception) -> str:
 def as_file_name(text: str) -> str:
     """The text without letters that a name of a file or folder should not have, such as those of rules for messages."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)
+
+
+def show_warnings_as_lines() -> None:
+    """Show a warning as one line on standard error, as errors are, without its place in the code."""
+
+    def show(message: Any, category: Any, *place: Any, **rest: Any) -> None:
+        if issubclass(category, UserWarning):
+            print(f"fedlada: {message}", file=sys.stderr)
+        else:
+            usual(message, category, *place, **rest)
+
+    usual, warnings.showwarning = warnings.showwarning, show
