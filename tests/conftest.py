@@ -8,10 +8,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A shared machine can be slow for a moment, and that is not a failure.
-settings.register_profile("fedlada", deadline=None)
+settings.register_profile("fedlada", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fedlada")
 
 # Before anything imports Triton: where there is no GPU its interpreter runs the kernels, step by step, on the CPU.
