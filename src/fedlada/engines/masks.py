@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlada.engines.tracing import is_tracing
-
 GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
 
 
@@ -58,7 +56,7 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def forward(elements: Tensor, low: Tensor, high: Tensor, limit: int) -> Tensor:
-        kernel = None if is_tracing() else _kernel(elements.device)
+        kernel = _kernel(elements.device)
         if kernel is not None:
             kept = kernel(elements, low.reshape(-1), high.reshape(-1), limit)
             return kept if low.ndim else kept[0]

@@ -28,13 +28,7 @@ CHECK_CLIENTS, CHECK_BATCH = 2, 3
 
 
 def choose_network(
-    flat: FlatModel,
-    samples: Samples,
-    loss: Loss,
-    compute: torch.dtype,
-    kernels: Kernels | None = None,
-    *,
-    compiles: bool = False,
+    flat: FlatModel, samples: Samples, loss: Loss, compute: torch.dtype, kernels: Kernels | None = None
 ) -> tuple[Network, bool]:
     """The stacked form of a model, and whether it takes clients with short batches; `NotStackable` says why not.
 
@@ -61,7 +55,7 @@ def choose_network(
             module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
             reference.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
-            network.elements, network.compiles = Elements() if reference.elements.made else None, compiles
+            network.elements = Elements() if reference.elements.made else None
         except torch.OutOfMemoryError:
             raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw

@@ -96,15 +96,12 @@ class StackedEngine(Engine):
         """The stacked form in the precision asked for, or in the model's own where it does not run in that."""
         own = self.flat.vector.dtype
         try:
-            return self._network(self.compute, kernels)
+            return choose_network(self.flat, self.samples, self.loss, self.compute, kernels)
         except NotStackable:
             if self.compute == own:
                 raise
             self.compute = own
-            return self._network(own, kernels)
-
-    def _network(self, compute: torch.dtype, kernels: Kernels) -> tuple[Network, bool]:
-        return choose_network(self.flat, self.samples, self.loss, compute, kernels, compiles=self.compiles)
+            return choose_network(self.flat, self.samples, self.loss, own, kernels)
 
     def _why(self) -> str:
         numbers = str(self.compute).removeprefix("torch.")

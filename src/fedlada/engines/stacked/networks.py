@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.masks import Elements
 from fedlada.engines.quiet import quiet_vmap
 from fedlada.engines.stacked.bank import Bank, StackedLayer
 from fedlada.engines.stacked.convolutions import CONVOLUTIONS
-from fedlada.engines.stacked.fused import Function, fused
 from fedlada.engines.stacked.kernels import Kernels, by_client
 from fedlada.engines.stacked.layers import stacked_layer
 from fedlada.engines.stacked.layout import Layout
@@ -39,8 +38,6 @@ class Network(ABC):
     elements: Elements | None = None
     """The source of dropout masks, if the model has dropout."""
     in_check = False
-    compiles = False
-    """Whether a run is long enough to compile what can be."""
 
     @abstractmethod
     def bind(self, weights: Tensor, grads: Tensor) -> None:
@@ -140,7 +137,6 @@ class VmappedNetwork(Network):
         self.layout = Layout(_trained(model), set())
         self.losses = losses
         self.form = "by torch.func.vmap"
-        self.fast: dict[Any, Function] = {}
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         self.weights = {name: self.layout.view(weights, name) for name in self.layout.names}
@@ -150,40 +146,23 @@ class VmappedNetwork(Network):
         self.weights, self.grads = {}, {}
 
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
+        def loss(parameters: dict[str, Tensor], x: Any, y: Tensor, weights: Tensor, keys: Tensor | None) -> Tensor:
+            with self._dropout(keys), VmapRules():
+                output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
+            return self.losses(_wide(output), y, weights[None])[0]
+
         clients = len(weights)
         own_x, own_y = tree_map(lambda part: by_client(part, clients), (x, y))
-        given = (self.weights, own_x, own_y, weights, keys)
-        with quiet_vmap():
-            grads, losses = self._function(given)(*given)
-        for name, grad in grads.items():
-            self.grads[name].copy_(grad)
-        return losses.detach()
-
-    def _function(self, given: tuple[Any, ...]) -> Function:
-        """Gradients and losses of all clients, compiled for the shapes of these arguments where that is worth it."""
-        if not self.compiles:
-            return self._of_clients
-        shapes = tuple((part.shape, part.dtype) for part in tree_leaves(given) if isinstance(part, Tensor))
-        if shapes not in self.fast:
-            self.fast[shapes] = fused(self._of_clients, *given)
-        return self.fast[shapes]
-
-    def _of_clients(
-        self, weights: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
-    ) -> tuple[dict[str, Tensor], Tensor]:
         in_dims = (0, 0, 0, 0, None if keys is None else 0)
         # A model that draws random numbers itself is not stacked at all, so "error" names a mistake.
-        each = vmap(grad_and_value(self._loss), in_dims, randomness="error")
-        found: tuple[dict[str, Tensor], Tensor] = each(weights, x, y, sample_weights, keys)
-        return found
-
-    def _loss(
-        self, parameters: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
-    ) -> Tensor:
-        """Of one client."""
-        with self._dropout(keys), VmapRules():
-            output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
-        return self.losses(_wide(output), y, sample_weights[None])[0]
+        with quiet_vmap():
+            grads, losses = vmap(grad_and_value(loss), in_dims, randomness="error")(
+                self.weights, own_x, own_y, weights, keys
+            )
+        for name, grad in grads.items():
+            self.grads[name].copy_(grad)
+        result: Tensor = losses.detach()
+        return result
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
