@@ -129,8 +129,9 @@ def run(given: argparse.Namespace) -> None:
         places = [one for one in FASHION_MNIST_PLACES if (Path(one) / given.dataset).is_dir()]
         given.data_dir = places[0] if places else None
     wanted = [case for case in cases(given.dataset) if given.only is None or case.method in given.only]
-    known = in_archive(given.archive or SIZES[given.dataset].archive)
-    missing = [one for one in wanted if known(one) is None and not is_done(given.out / folder_name(one.key), one)]
+    archived = in_archive(given.archive or SIZES[given.dataset].archive)
+    unknown = [one for one in wanted if given.trial or archived(one) is None]
+    missing = [one for one in unknown if not is_done(given.out / folder_name(one.key), one)]
     print(f"{len(missing)} of {len(wanted)} runs to make", flush=True)
     deadline = None if given.minutes is None else time.time() + 60 * given.minutes
     jobs = [job(case, given) for case in missing]

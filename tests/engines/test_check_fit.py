@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 import fedlada
 from fedlada import recipes
 from fedlada.engines.classes import exact_match
+from fedlada.engines.default_loss import broadcasts
 from tasks import blobs, small_net
 
 X, Y = blobs()
@@ -174,6 +175,28 @@ def test_a_loss_of_ones_own_that_compares_each_with_each_is_a_warning():
         run(small_net(1), PRICES[:, 0] * 0, loss=lambda output, y: ((output - y) ** 2).mean())
     run(small_net(1), PRICES[:, 0], loss=lambda output, y: ((output[:, 0] - y) ** 2).mean())
     run(small_net(1), PRICES[:, 0], loss=lambda output, y: ((output.flatten() - y) ** 2).mean())
+
+
+class OfOneColumn(nn.L1Loss):
+    """Handles the shapes itself."""
+
+    def forward(self, output, y):
+        return super().forward(output[:, 0], y)
+
+
+def test_a_loss_made_from_a_known_one_may_handle_shapes_itself():
+    assert run(small_net(1), PRICES[:, 0], loss=OfOneColumn()).loss == "OfOneColumn"
+
+
+def test_whether_a_loss_broadcasts_is_asked_with_classes_that_there_are():
+    seen = []
+
+    def loss(output, y):
+        seen.append(int(y.max()))
+        return F.cross_entropy(torch.stack([-output[..., 0], output[..., 0]], 1), y)
+
+    assert not broadcasts(loss, torch.randn(3, 4, 1), torch.tensor([[0, 1, 0, 0]] * 3))
+    assert max(seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_runs_are_made_once_and_become_a_table(attacks, monkeypatch, tmp_path, c
     monkeypatch.setattr(attacks, "cases", lambda _: iter(first))
     given = Namespace(
         dataset="fashion-mnist", data_dir=None, out=tmp_path / "runs", only=None, minutes=None, jobs=1, device="cpu",
-        trial=True,
+        trial=True, archive=None,
     )  # fmt: skip
     for expected in ("2 of 2 runs to make", "0 of 2 runs to make"):
         attacks.run(given)

@@ -74,6 +74,14 @@ def test_a_run_that_diverged_is_remembered_and_shown(tmp_path):
     assert (outcome.folder / DIVERGED_FILE).stat().st_mtime_ns == said
 
 
+def test_a_job_that_keeps_nothing_remembers_that_it_diverged(tmp_path):
+    wild = request(9, method="fedavg", lr=1e30, hyper={"weight_decay": 1e10})
+    folder = tmp_path / "run"
+    (why,) = run_jobs([Job("wild", wild.experiment.to_json(), folder, discards=True)], num_processes=1, quiet=True)
+    assert "diverged" in why
+    assert (folder / DIVERGED_FILE).exists()
+
+
 def test_a_budget_stops_and_the_same_command_goes_on(tmp_path):
     store, lengths = RunStore(tmp_path / "runs"), []
     for _ in range(2):

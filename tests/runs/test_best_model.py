@@ -81,6 +81,20 @@ def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
         run(None, patience=0)
 
 
+def test_values_that_are_no_numbers_count_for_nothing(tmp_path):
+    """They are not stored, and a resumed run would end elsewhere if they counted."""
+    rounds = []
+
+    def odd(_output, _y):
+        return len(rounds) if len(rounds) > 1 else float("nan")
+
+    options = {"metrics": {"odd": odd}, "best": "test_odd", "patience": 1, "callbacks": [lambda *_: rounds.append(1)]}
+    result = run(tmp_path, **options)
+    assert result.history["test_odd"][:2] == [None, None]
+    assert len(result.history) == 6
+    assert kept(tmp_path)[:2] == ("test_odd", 6)
+
+
 def test_fewer_rounds_than_a_folder_has_are_refused(tmp_path):
     run(tmp_path, rounds=4)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -78,7 +78,7 @@ def check_loss(loss: Any) -> None:
 
 def check_same_shape(loss: Any, output: Any, y: Any, targets: str) -> None:
     """Refuse shapes that an elementwise loss would broadcast: `[N, 1]` and `[N]` to `[N, N]`."""
-    is_elementwise = loss in ELEMENTWISE or isinstance(loss, (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss))
+    is_elementwise = loss in ELEMENTWISE or type(loss) in (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
     if is_elementwise and isinstance(y, Tensor) and (not isinstance(output, Tensor) or output.shape != y.shape):
         name = getattr(loss, "__name__", type(loss).__name__)
         raise ValueError(
@@ -93,12 +93,16 @@ def broadcasts(loss: Any, output: Any, y: Any) -> bool:
         return False
     if output.numel() != y.numel():
         return False
-    different = torch.arange(y.numel(), device=y.device).to(y.dtype).reshape(y.shape)  # equal ones would hide it
+    different = torch.arange(y.numel(), device=y.device)  # equal ones would hide it
+    if not y.is_floating_point():  # classes beyond those that there are would end a GPU's process
+        different = different % (int(y.max().clamp(min=0)) + 1)
+    different = different.to(y.dtype).reshape(y.shape)
     values = []
     for one in (output, output.reshape(y.shape)):
         try:
             with torch.no_grad(), the_same_randomness():
                 values.append(loss(one, different))
+            values[-1].isnan().all()  # of a GPU the error comes with the value
         except Exception:  # a loss that accepts one of the shapes alone does not broadcast it
             return False
     return not torch.allclose(values[0], values[1], equal_nan=True)

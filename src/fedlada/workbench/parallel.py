@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedlada.data.sources import Source
@@ -117,11 +118,11 @@ def _run_in_processes(
             workers,
             mp_context=context,
             initializer=_start_worker,
-            initargs=(_Channel(news, stop, deadline),),
+            initargs=(_Channel(news, stop, deadline), threads),
         ) as pool,
         when_asked_to_end(signal.default_int_handler),
     ):
-        # Inherited by the workers: only the parent decides. A kill is meant for the one that it is sent to.
+        # Inherited by the workers until they begin.
         with when_asked_to_end(signal.SIG_IGN, [number for number in SIGNALS if number != signal.SIGTERM]):
             futures = [pool.submit(_work_for_parent, number, job) for number, job in enumerate(jobs)]
         try:
@@ -195,10 +196,15 @@ class _Channel:
 _channel: _Channel | None = None
 
 
-def _start_worker(channel: _Channel) -> None:
+def _start_worker(channel: _Channel, threads: int) -> None:
     global _channel
     _channel = channel
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Whoever started the server of forks, and with whatever settings: only the parent decides. A kill is meant for the
+    # one that it is sent to.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    np.random.seed()  # noqa: NPY002  (forks share a state, from which a user's transforms may draw)
     show_warnings_as_lines()
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
@@ -228,10 +234,11 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         source = _source(*(getattr(experiment.resolved(), name) for name in DATA_FIELDS))
         reporter = _Reporter(number, job.goals, channel)
         experiment.run([reporter], source, out=job.folder)
-        if job.discards and reporter.has_enough:
+        if job.discards and (reporter.has_enough or (not job.goals and reporter.is_over)):
             discard_states(job.folder)
     except TrainingDiverged as error:
-        if job.goals and error.result is not None:  # whoever needs this run must know without running it again
+        # Whoever needs this run must know without running it again.
+        if error.result is not None and (job.goals or job.discards):
             write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
             if job.discards:
                 discard_states(job.folder)
@@ -259,7 +266,7 @@ class _Reporter(Observer):
 
     def __init__(self, number: int, goals: tuple[Goal, ...], channel: _Channel) -> None:
         self.number, self.goals, self.channel = number, goals, channel
-        self.said, self.slowest, self.has_enough = "", 0.0, False
+        self.said, self.slowest, self.has_enough, self.is_over = "", 0.0, False, False
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self.num_rounds = num_rounds
@@ -281,5 +288,5 @@ class _Reporter(Observer):
         self.has_enough = bool(self.goals) and all(goal.end_in(history) is not None for goal in self.goals)
         if self.has_enough:  # a pause: nothing is evaluated that a longer run would not evaluate
             simulation.pause("all that was needed is there")
-        is_over = self.has_enough or simulation.round >= self.num_rounds
-        self.channel.news.put((self.number, simulation.round, self.said, is_over))
+        self.is_over = self.has_enough or simulation.round >= self.num_rounds
+        self.channel.news.put((self.number, simulation.round, self.said, self.is_over))
