@@ -108,6 +108,14 @@ def press_ctrl_c(_, row):
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard():
+    """Also where the tests run in the background, whose processes ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_raises_in_a_script(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(callbacks=[press_ctrl_c], out=tmp_path)
