@@ -19,12 +19,21 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+LONGEST = ("test_flower_processes", "test_planted_faults", "test_a_kill_at_any_single_write")
+
+
 def pytest_collection_modifyitems(items):
-    """Slow tests first, the longest before all: begun last it would be waited for alone."""
+    """Slow tests first, the longest before all: begun last they would be waited for alone.
+
+    Each of two processes gets one half of the list: both halves begin with slow ones.
+    """
     for item in items:
         if "integration" in item.path.parts:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: ("test_flower_processes" not in item.nodeid, item.get_closest_marker("slow") is None))
+    items.sort(key=lambda item: (not any(name in item.nodeid for name in LONGEST), "slow" not in item.keywords))
+    files = list(dict.fromkeys(item.path for item in items))  # a file's tests stay together: they may share a fixture
+    halves = [[item for item in items if files.index(item.path) % 2 == half] for half in (0, 1)]
+    items[:] = [*halves[0], *halves[1]]
 
 
 @pytest.fixture
