@@ -14,7 +14,6 @@ import pytest
 import fedlada
 from command_line import ENVIRONMENT
 from fedlada.workbench.cli import fedlada as command_line
-from fedlada.workbench.cli import stand_in
 from fedlada.workbench.cli.data import data
 
 NO_TORCH = """
@@ -94,30 +93,13 @@ def test_flags_stand_under_headings_with_defaults_that_depend_on_the_data():
 def test_nothing_runs_where_help_is_the_value_of_a_flag():
     done = without_torch("run", "--rounds", "1", "--out", "--help")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--help must not be the value of a flag, nor" in done.stderr
+    assert "--help must not be the value of a flag" in done.stderr
 
 
 def test_a_wrong_command_does_not_wait_for_torch():
     done = without_torch("rnu")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "fedlada: there is no command 'rnu'; did you mean 'run'? (fedlada --help shows more)\n"
-
-
-def test_a_mistyped_flag_does_not_wait_for_torch():
-    done = without_torch("run", "--method", "fedavg", "--rouns=3")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "No such option '--rouns'" in done.stderr
-    assert "'--rounds'" in done.stderr
-
-
-@pytest.mark.parametrize("group", [command_line, data], ids=["fedlada", "data"])
-def test_no_flag_is_taken_for_a_mistyped_one(group):
-    for name in group.places:
-        command = group.get_command(click.Context(group), name)
-        flags = [flag for one in command.params for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")]
-        assert not stand_in.has_unknown_flag(flags), name
-    assert not stand_in.has_unknown_flag(["run", "--method", "mine:method", "--rouns", "3"])
-    assert not stand_in.has_unknown_flag(["run", "--", "--rouns"])
 
 
 def test_ctrl_c_while_torch_is_imported_is_one_word():

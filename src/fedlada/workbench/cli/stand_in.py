@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 
-PACKAGE = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "triton", "numpy", "safetensors")
 """Libraries that no flag needs."""
 
@@ -76,21 +73,6 @@ def only_asks(words: Sequence[str], environment: Mapping[str, str]) -> bool:
     return completes or (not {"-h", "--help"}.isdisjoint(words) and not any(":" in word for word in words))
 
 
-def has_unknown_flag(words: Sequence[str]) -> bool:
-    """Whether a flag has a name that stands nowhere in this package, so that no command can have it.
-
-    Only then may the command be refused without torch; a wrong name that does stand somewhere is refused with it.
-    """
-    flags = [word.partition("=")[0] for word in words[: words.index("--") if "--" in words else None]]
-    names = {flag[2:].removeprefix("no-") for flag in flags if flag.startswith("--")}
-    if not names or any(":" in word for word in words):  # a method of the user's own has flags of its own
-        return False
-    known: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        known.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
-    return bool(known) and any(not {name, f"--{name}", name.replace("-", "_")} & known for name in names)
-
-
 def install() -> None:
     """From here on torch is a stand-in, unless it is already there."""
     if "torch" not in sys.modules:
@@ -103,5 +85,5 @@ def is_installed() -> bool:
 
 
 def refuse_to_run(*_: Any, **__: Any) -> None:
-    """The work of every command here: --help, or what looks like a flag, was the value of another one."""
-    raise click.UsageError("--help must not be the value of a flag, nor another word that begins with --")
+    """The work of every command here: --help was the value of another flag."""
+    raise click.UsageError("--help must not be the value of a flag")
