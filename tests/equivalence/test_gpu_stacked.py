@@ -256,6 +256,7 @@ def test_models_of_users(name, method):
         torch.testing.assert_close(done.server.params, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.filterwarnings("error:the gradient could not be compiled", "error:a step cannot be captured")
 @pytest.mark.parametrize("compiles", [True, False])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_users_in_bf16_twice_the_same_bits(name, compiles):
@@ -271,6 +272,39 @@ def test_models_of_users_in_bf16_twice_the_same_bits(name, compiles):
     error = relative_error(runs[0].server.params.double() - start, exact.server.params - start)
     print(name, compiles, error)
     assert error < 0.5  # AMSGrad's first steps are signs: a small gradient may turn
+
+
+class ManyTokens(nn.Module):
+    """Few rows of an embedding, each read thousands of times in a step: sums by atomics would differ."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(8, 64), nn.Linear(64, 8)
+        self.place = nn.Parameter(torch.zeros(256, 64))  # has no stacked form of its own
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.table(x) + self.place))
+
+
+@pytest.mark.filterwarnings("error:the gradient could not be compiled", "error:a step cannot be captured")
+def test_a_compiled_gradient_of_an_embedding_repeats():
+    tokens = np.random.default_rng(0).integers(0, 8, (400, 257))
+    samples = as_samples((tokens[:, :-1], tokens[:, 1:]), GPU, torch.float32)
+
+    def trained():
+        torch.manual_seed(0)
+        engine = StackedEngine(ManyTokens(), METHODS["fedlada"].method(), samples, None, device=GPU)
+        clients = [np.arange(40 * client, 40 * client + 40) for client in range(10)]
+        work = LocalWork(batch_size=20, epochs=4)
+        plan = Plan(clients=clients, cohorts=FixedSize(10), work=work, schedule=as_schedule(0.01, 1.0))
+        return Simulation(engine, plan)
+
+    runs = [trained() for _ in range(3)]
+    for one in runs:
+        one.run(3)
+        assert "its gradient compiled" in one.engine.why
+        assert [fast.__name__ for fast in one.engine.network.fast.values()] == ["fast"]
+    assert all(torch.equal(runs[0].server.params, one.server.params) for one in runs[1:])
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from fedlada.data.samples import Samples
 from fedlada.engines.attention import attention
-from fedlada.engines.masks import GOLDEN, Elements, kept_places, mixed
+from fedlada.engines.masks import Elements, kept_places, mixed
 from fedlada.engines.opened import OPENED, opened
 from fedlada.federation.plan import Assignment
 from fedlada.federation.randomness import bits, words
@@ -85,8 +85,7 @@ class CounterDropout(TorchFunctionMode):
         """Two words of 32 bits for the next call."""
         block, place = divmod(self.num_calls, CALLS)
         if block == len(self.tables):
-            numbers = torch.arange(block * CALLS + 1, (block + 1) * CALLS + 1, device=self.keys.device)
-            table = mixed(self.keys[..., None] + numbers * GOLDEN)
+            table = mixed(self.keys[..., None] + self.elements.calls(block * CALLS, CALLS, self.keys.device))
             self.tables.append((((table << 32) >> 32).to(torch.int32), (table >> 32).to(torch.int32)))
         self.num_calls += 1
         low, high = self.tables[block]

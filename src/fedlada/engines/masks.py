@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from fedlada.engines.tracing import is_tracing
+
+Key = TypeVar("Key")
 GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
 
 
@@ -26,7 +29,7 @@ def _shifted(x: Tensor, by: int) -> Tensor:
 
 
 class Elements:
-    """A hash (int32) for each element of a tensor, computed once per shape.
+    """Hashes that masks are made of, computed once for each shape.
 
     A CUDA graph reads them in place, so nothing is freed unless `most` limits the number of shapes.
     """
@@ -34,21 +37,40 @@ class Elements:
     def __init__(self, most: int | None = None) -> None:
         self.most = most
         self.made: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
+        self.numbers: dict[tuple[int, int, torch.device], Tensor] = {}
 
     def of(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """The numbers for that shape; those of a smaller shape are the first of a larger one's along each axis."""
+        """One (int32) for each element; those of a smaller shape are the first of a larger one's along each axis."""
         key = (tuple(shape), device)
-        if key not in self.made:
-            found = torch.zeros((), dtype=torch.int64, device=device)
-            for size in shape:
-                found = mixed(found[..., None] + torch.arange(1, size + 1, device=device) * GOLDEN)
-            found = (found >> 32).to(torch.int32)
-            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-                return found  # its memory belongs to the graph
-            if len(self.made) == self.most:
-                self.made.clear()
-            self.made[key] = found
-        return self.made[key]
+        if key not in self.made and len(self.made) == self.most:
+            self.made.clear()
+        return _once(self.made, key, lambda: _hashes(shape, device), device)
+
+    def calls(self, first: int, count: int, device: torch.device) -> Tensor:
+        """One (int64) for each of so many calls in a forward pass."""
+        return _once(self.numbers, (first, count, device), lambda: _multiples(first, count, device), device)
+
+
+def _hashes(shape: Sequence[int], device: torch.device) -> Tensor:
+    found = torch.zeros((), dtype=torch.int64, device=device)
+    for size in shape:
+        found = mixed(found[..., None] + _multiples(0, size, device))
+    return (found >> 32).to(torch.int32)
+
+
+def _multiples(first: int, count: int, device: torch.device) -> Tensor:
+    return torch.arange(first + 1, first + count + 1, device=device) * GOLDEN
+
+
+def _once(made: dict[Key, Tensor], key: Key, make: Callable[[], Tensor], device: torch.device) -> Tensor:
+    if key not in made:
+        if is_tracing():  # torch's compiler would compute them with 32 bits
+            raise RuntimeError("the hashes of dropout masks must be made before a graph is recorded")
+        found = make()
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return found  # its memory belongs to the graph
+        made[key] = found
+    return made[key]
 
 
 class _Kept(torch.autograd.Function):
@@ -56,7 +78,7 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def forward(elements: Tensor, low: Tensor, high: Tensor, limit: int) -> Tensor:
-        kernel = _kernel(elements.device)
+        kernel = None if is_tracing() else _kernel(elements.device)
         if kernel is not None:
             kept = kernel(elements, low.reshape(-1), high.reshape(-1), limit)
             return kept if low.ndim else kept[0]

@@ -15,6 +15,7 @@ from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.masks import Elements
 from fedlada.engines.stacked.feed import floats_as
+from fedlada.engines.stacked.fused import Example, first_line
 from fedlada.engines.stacked.kernels import Kernels, TorchKernels
 from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
@@ -28,7 +29,13 @@ CHECK_CLIENTS, CHECK_BATCH = 2, 3
 
 
 def choose_network(
-    flat: FlatModel, samples: Samples, loss: Loss, compute: torch.dtype, kernels: Kernels | None = None
+    flat: FlatModel,
+    samples: Samples,
+    loss: Loss,
+    compute: torch.dtype,
+    kernels: Kernels | None = None,
+    *,
+    compiles: bool = False,
 ) -> tuple[Network, bool]:
     """The stacked form of a model, and whether it takes clients with short batches; `NotStackable` says why not.
 
@@ -43,7 +50,7 @@ def choose_network(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        raise NotStackable(f"its loss cannot be tried in float64: {_first_line(error)}") from None
+        raise NotStackable(f"its loss cannot be tried in float64: {first_line(error)}") from None
     forms: dict[str, Callable[[nn.Module, Kernels], Network]] = {
         "layer by layer": lambda module, kernels: LayeredNetwork(module, losses, kernels),
         "by torch.func.vmap": lambda module, _: VmappedNetwork(module, losses),
@@ -56,10 +63,12 @@ def choose_network(
             reference.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
             network.elements = Elements() if reference.elements.made else None
+            if compiles and isinstance(network, VmappedNetwork):
+                network.compile(*reference.recorded(VmappedNetwork(reference.flat.module, losses), module, compute))
         except torch.OutOfMemoryError:
             raise  # says nothing of the model
         except Exception as error:  # whatever a model does that no form foresaw
-            reasons.append(_first_line(error))
+            reasons.append(first_line(error))
             continue
         network.passed_over = reasons
         return network, takes_short_batches
@@ -71,10 +80,6 @@ def _classes(samples: Samples) -> Tensor | None:
     if not isinstance(samples, ArraySamples) or samples.y.is_floating_point() or samples.y.ndim != 1:
         return None
     return torch.from_numpy(np.unique(samples.labels())).to(samples.y)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class _Reference:
@@ -111,7 +116,7 @@ class _Reference:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise NotStackable(f"it cannot be tried in float64: {_first_line(error)}") from None
+            raise NotStackable(f"it cannot be tried in float64: {first_line(error)}") from None
         return output.detach() if isinstance(output, Tensor) else output
 
     def _inputs(self, batch: slice) -> Any:
@@ -136,7 +141,7 @@ class _Reference:
         except (NotStackable, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise NotStackable(f"it fails: {_first_line(error)}") from None
+            raise NotStackable(f"it fails: {first_line(error)}") from None
         expected_losses, expected = self._one_by_one(clients, sizes)
         close = _close(layout.outward(grads), expected) and _close(losses[:, None], expected_losses[:, None])
         if not close:
@@ -154,6 +159,18 @@ class _Reference:
         network.elements = self.elements
         network.backward(x, y, weights.to(torch.promote_types(compute, torch.float32)), self.keys)
 
+    def recorded(self, network: VmappedNetwork, module: nn.Module, compute: torch.dtype) -> tuple[Example, str]:
+        """Samples to compile the gradient of a module with, and why it had better not be; of the network in float64."""
+        rows = network.layout.rows(CHECK_CLIENTS, self.flat.vector)
+        network.bind(rows, rows)
+        network.elements, network.in_check = self.elements, True
+        weights = torch.stack([_weights(CHECK_BATCH, self.y.device)] * CHECK_CLIENTS)
+        reason = network.why_not_recorded(
+            Example(_parameters(network.module), self.x, self.y), self.x, self.y, weights, self.keys
+        )
+        x, y = floats_as((self.x, self.y), compute)
+        return Example(_parameters(module), x, y), reason
+
     def _one_by_one(self, clients: list[Tensor], sizes: list[int]) -> tuple[Tensor, Tensor]:
         before = self.flat.vector.clone()
         losses, grads = [], []
@@ -167,6 +184,11 @@ class _Reference:
             grads.append(self.flat.gradient_of(loss))
         self.flat.load(before)
         return torch.stack(losses), torch.stack(grads)
+
+
+def _parameters(module: nn.Module) -> dict[str, Tensor]:
+    """Copies: those of the module go on to change."""
+    return {name: one.detach().clone() for name, one in module.named_parameters() if one.requires_grad}
 
 
 def _generators(device: torch.device) -> list[Tensor]:

@@ -20,7 +20,7 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
     # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
     own: Any = function
     fresh = types.FunctionType(own.__code__.replace(), own.__globals__, closure=own.__closure__)
-    options = _sums_in_one_order()
+    options = sums_in_one_order()
     fast: Callable[Arguments, Result] = torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
 
     def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -37,7 +37,7 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
     return tried
 
 
-def _sums_in_one_order() -> dict[str, Any]:
+def sums_in_one_order() -> dict[str, Any]:
     """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
 
     Beside other programs another one may be the faster, and a run would not repeat.

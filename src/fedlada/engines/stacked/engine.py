@@ -96,12 +96,15 @@ class StackedEngine(Engine):
         """The stacked form in the precision asked for, or in the model's own where it does not run in that."""
         own = self.flat.vector.dtype
         try:
-            return choose_network(self.flat, self.samples, self.loss, self.compute, kernels)
+            return self._network(self.compute, kernels)
         except NotStackable:
             if self.compute == own:
                 raise
             self.compute = own
-            return choose_network(self.flat, self.samples, self.loss, own, kernels)
+            return self._network(own, kernels)
+
+    def _network(self, compute: torch.dtype, kernels: Kernels) -> tuple[Network, bool]:
+        return choose_network(self.flat, self.samples, self.loss, compute, kernels, compiles=self.compiles)
 
     def _why(self) -> str:
         numbers = str(self.compute).removeprefix("torch.")

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.masks import Elements
 from fedlada.engines.quiet import quiet_vmap
 from fedlada.engines.stacked.bank import Bank, StackedLayer
 from fedlada.engines.stacked.convolutions import CONVOLUTIONS
+from fedlada.engines.stacked.fused import Example, Function, fused, why_not_recorded
 from fedlada.engines.stacked.kernels import Kernels, by_client
 from fedlada.engines.stacked.layers import stacked_layer
 from fedlada.engines.stacked.layout import Layout
@@ -137,32 +138,64 @@ class VmappedNetwork(Network):
         self.layout = Layout(_trained(model), set())
         self.losses = losses
         self.form = "by torch.func.vmap"
+        self.example: Example | None = None
+        self.fast: dict[Any, Function] = {}
+
+    def compile(self, example: Example, reason: str) -> None:
+        """Compile the gradient when it is first computed, unless there is a reason against it."""
+        self.example = None if reason else example
+        self.form += f", its gradient not compiled ({reason})" if reason else ", its gradient compiled"
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         self.weights = {name: self.layout.view(weights, name) for name in self.layout.names}
         self.grads = {name: self.layout.view(grads, name) for name in self.layout.names}
 
     def release(self) -> None:
-        self.weights, self.grads = {}, {}
+        self.weights, self.grads, self.fast = {}, {}, {}
 
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
-        def loss(parameters: dict[str, Tensor], x: Any, y: Tensor, weights: Tensor, keys: Tensor | None) -> Tensor:
-            with self._dropout(keys), VmapRules():
-                output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
-            return self.losses(_wide(output), y, weights[None])[0]
-
-        clients = len(weights)
-        own_x, own_y = tree_map(lambda part: by_client(part, clients), (x, y))
-        in_dims = (0, 0, 0, 0, None if keys is None else 0)
-        # A model that draws random numbers itself is not stacked at all, so "error" names a mistake.
+        given = self._arguments(x, y, weights, keys)
         with quiet_vmap():
-            grads, losses = vmap(grad_and_value(loss), in_dims, randomness="error")(
-                self.weights, own_x, own_y, weights, keys
-            )
+            grads, losses = self._function(given)(*given)
         for name, grad in grads.items():
             self.grads[name].copy_(grad)
-        result: Tensor = losses.detach()
-        return result
+        return losses.detach()
+
+    def _arguments(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None) -> tuple[Any, ...]:
+        own_x, own_y = tree_map(lambda part: by_client(part, len(weights)), (x, y))
+        return self.weights, own_x, own_y, weights, keys
+
+    def why_not_recorded(self, example: Example, x: Any, y: Tensor, weights: Tensor, keys: Tensor) -> str:
+        """Why the gradient of such samples cannot be recorded as a graph; nothing if it can."""
+        with quiet_vmap():
+            return why_not_recorded(self._of_clients, example, self._arguments(x, y, weights, keys))
+
+    def _function(self, given: tuple[Any, ...]) -> Function:
+        """Gradients and losses of all clients, compiled for arguments like these where that was asked for."""
+        if self.example is None:
+            return self._of_clients
+        tensors = (part for part in tree_leaves(given) if isinstance(part, Tensor))
+        kind = tuple((part.shape, part.stride(), part.dtype) for part in tensors)
+        if kind not in self.fast:
+            self.fast[kind] = fused(self._of_clients, self.example, given)
+        return self.fast[kind]
+
+    def _of_clients(
+        self, weights: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        in_dims = (0, 0, 0, 0, None if keys is None else 0)
+        # A model that draws random numbers itself is not stacked at all, so "error" names a mistake.
+        each = vmap(grad_and_value(self._loss), in_dims, randomness="error")
+        found: tuple[dict[str, Tensor], Tensor] = each(weights, x, y, sample_weights, keys)
+        return found
+
+    def _loss(
+        self, parameters: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
+    ) -> Tensor:
+        """Of one client."""
+        with self._dropout(keys), VmapRules():
+            output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
+        return self.losses(_wide(output), y, sample_weights[None])[0]
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedlada.engines.stacked.not_stackable import NotStackable
+from fedlada.engines.tracing import is_tracing
 
 
 class Step(NamedTuple):
@@ -108,6 +109,8 @@ class Sweep(torch.autograd.Function):
         inputs: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor, kind: str
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states, cell states and what the gradient needs, `[T, ...]` each."""
+        if is_tracing():
+            raise NotStackable("a recurrent layer has a graph for each time step, too large to compile")
         if _is_fused(kind, inputs):
             return _fused_forward(inputs, hidden, cell, weight, bias)
         step, narrow, wide = KINDS[kind][0], inputs.dtype, _wide(inputs)
