@@ -37,12 +37,16 @@ from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.report.table import Table
 
 ARCHIVE = Path(__file__).parent / "results" / "private_h200_202611.json"
+PFL_ARCHIVE = Path(__file__).parent / "results" / "private_pfl_h200_202611.json"
+"""Runs of pfl itself, made by `private_pfl.py`."""
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "privacy.md"
 MARKS = marks("python benchmarks/private.py table --write")
 CLIP, DELTA, NOISE_COHORT, POPULATION = 0.4, 1e-6, 1000, 10**6
 EPSILONS, SEEDS, ROUNDS, TRIAL_ROUNDS = (2.0, 8.0), (0, 1, 2), 1500, 300
 LAST = 5
 """Evaluations at the end whose mean is a run's result."""
+PRIVACIES = (*(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "without privacy")
+"""The columns of results."""
 
 # The methods and their trials -----------------------------------------------------------------------------------------
 
@@ -285,16 +289,44 @@ def percent(values: Sequence[float | None]) -> str:
 
 
 def result_table(find: Find, best: Mapping[str, Run | None]) -> Table:
+    rows = [result_row(entry, find, best[entry.name]) for entry in ENTRIES]
+    return Table("Test accuracy, percent", ("method", "chosen", *PRIVACIES), tuple(rows))
+
+
+def result_row(entry: Entry, find: Find, won: Run | None) -> tuple[str, ...]:
+    runs = [] if won is None else results_of(entry, won.values)
+    cells = [percent([find(one).accuracy for one in runs if one.epsilon == epsilon]) for epsilon in (*EPSILONS, None)]
+    return entry.name, "-" if won is None else text(won.values), *cells
+
+
+def pfl_table(path: Path, find: Find, best: Mapping[str, Run | None]) -> Table | None:
+    """The runs of pfl itself beside FedAvg's here; None where there are none of pfl."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
+        setting = record["setting"]
+        if (setting["dataset"], setting["rounds"]) == ("cifar10", ROUNDS) and record["rows"]:
+            images = ", its layout of images" if setting["layout"] == "pfl" else ""
+            name = f"pfl {record['versions']['pfl']}{images}"
+            groups.setdefault((name, f"lr {setting['lr']:g}"), []).append(record)
     rows = []
-    for entry in ENTRIES:
-        won = best[entry.name]
-        runs = [] if won is None else results_of(entry, won.values)
-        cells = [
-            percent([find(one).accuracy for one in runs if one.epsilon == epsilon]) for epsilon in (*EPSILONS, None)
-        ]
-        rows.append((entry.name, "-" if won is None else text(won.values), *cells))
-    columns = ("method", "chosen", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "without privacy")
-    return Table("Test accuracy, percent", columns, tuple(rows))
+    for group, found in sorted(groups.items()):
+        by_epsilon = [[one for one in found if one["setting"]["epsilon"] == epsilon] for epsilon in (*EPSILONS, None)]
+        rows.append((*group, *map(pfl_cell, by_epsilon)))
+    first = ENTRIES[0]
+    ours = result_row(first, find, best[first.name])
+    title = "pfl-research itself beside FedAvg here: test accuracy, percent"
+    return Table(title, ("FedAvg of", "rate", *PRIVACIES), (*rows, ("fedlada", *ours[1:]))) if rows else None
+
+
+def pfl_cell(records: Sequence[Mapping[str, Any]]) -> str:
+    """Mean and spread over seeds; the last evaluation where none of the runs has ended."""
+    last = [one["rows"][-1] for one in records]
+    ended = [row["round"] >= ROUNDS for row in last]
+    if records and not any(ended):
+        furthest = max(last, key=lambda row: int(row["round"]))
+        return f"{percent([furthest['test_accuracy']])} in round {furthest['round']}"
+    means = [statistics.mean(row["test_accuracy"] for row in one["rows"][-LAST:]) for one in records]
+    return percent([mean if is_ended else None for mean, is_ended in zip(means, ended, strict=True)])
 
 
 def trial_table(find: Find, best: Mapping[str, Run | None]) -> Table:
@@ -314,10 +346,11 @@ def text(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in values.items())
 
 
-def tables(archive: Path) -> str:
+def tables(archive: Path, of_pfl: Path = PFL_ARCHIVE) -> str:
     find = in_archive(archive)
     best = {entry.name: chosen(entry, find) for entry in ENTRIES}
-    return "\n".join(table.to_markdown() for table in (result_table(find, best), trial_table(find, best)))
+    made = (result_table(find, best), pfl_table(of_pfl, find, best), trial_table(find, best))
+    return "\n".join(table.to_markdown() for table in made if table is not None)
 
 
 def main() -> None:
