@@ -8,12 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
+from fedlada.data import as_samples
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
 from fedlada.data.sources import Source
+from fedlada.engines.stacked.choice import choose_network
+from fedlada.engines.stacked.networks import LayeredNetwork
 from fedlada.methods.local import AMSGrad
 from fedlada.methods.recipes import hyper_parameters
+from fedlada.models import MODELS
+from fedlada.models.flat import FlatModel
 from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
 from fedlada.workbench.campaign import identity
@@ -24,7 +31,7 @@ from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Goal,
 from fedlada.workbench.campaign.run import Shard
 from fedlada.workbench.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
 from fedlada.workbench.cli.sweep import axes_of, candidates_of, sweep_command
-from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.experiment import TEXT_MODEL, Experiment
 from fedlada.workbench.progress import Course, Estimate
 from fedlada.workbench.report.landscape import landscape, line_name
 from run_records import history
@@ -140,6 +147,41 @@ def test_the_digest_knows_what_a_measurement_means(monkeypatch):
     before = digest(TINY)
     monkeypatch.setattr(identity, "MEASURES", identity.MEASURES + 1)
     assert identity._digest.__wrapped__(json.dumps(TINY.to_json())) != before
+
+
+def test_on_a_gpu_the_digest_knows_lengths_at_which_kernels_change(monkeypatch):
+    """For every model the compiled update, for those that may go through vmap the compiled gradient."""
+    monkeypatch.setattr(identity, "WORTH_COMPILING", 10)
+    monkeypatch.setattr(identity, "WORTH_COMPILING_GRADIENTS", 100)
+
+    def kinds(model):
+        runs = [
+            replace(TINY, model=model, rounds=rounds, local_epochs=None, local_steps=1, device="cuda")
+            for rounds in (5, 50, 60, 500, 600)
+        ]
+        return [identity._digest.__wrapped__(json.dumps(one.to_json())) for one in runs]
+
+    short, long, also_long, very_long, also_very_long = kinds("mlp")
+    assert short != long == also_long == very_long == also_very_long
+    monkeypatch.setattr(identity, "_is_layered", lambda _: False)
+    short, long, also_long, very_long, also_very_long = kinds("mlp")
+    assert short != long == also_long != very_long == also_very_long != short
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != TEXT_MODEL])
+def test_models_for_images_are_stacked_layer_by_layer(name):
+    assert identity._is_layered(replace(TINY, model=name))
+    cpu = torch.device("cpu")
+    x = np.random.default_rng(0).standard_normal((12, 3, 32, 32)).astype(np.float32)
+    samples = as_samples((x, np.arange(12) % 3), cpu, torch.float32)
+    flat = FlatModel(MODELS[name](3, input_shape=(3, 32, 32)), cpu, torch.float32)
+    network, _ = choose_network(flat, samples, F.cross_entropy, torch.float32)
+    assert isinstance(network, LayeredNetwork)
+
+
+def test_models_for_text_and_own_ones_may_go_through_vmap():
+    assert not identity._is_layered(Experiment(model=TEXT_MODEL, dataset="docstrings"))
+    assert not identity._is_layered(replace(TINY, model="package.module:make"))
 
 
 def test_a_run_ends_where_everything_is_evaluated_anyway():

@@ -38,6 +38,8 @@ from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
 """Local steps of a whole run: with fewer, kernels that need no compiler are done earlier."""
+WORTH_COMPILING_GRADIENTS = 20_000
+"""The same for the gradient of a model that goes through vmap: compiling takes longer and gains less."""
 
 
 class StackedEngine(Engine):
@@ -73,6 +75,7 @@ class StackedEngine(Engine):
         # What takes half a minute to compile is not worth it for a short run; the choice depends on nothing else,
         # so that a run repeats.
         self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
+        self.compiles_gradients = self.compiles and (num_steps is None or num_steps >= WORTH_COMPILING_GRADIENTS)
         self.compute, kernels = resolve_precision(precision, self.flat.vector, compiles=self.compiles)
         with quiet_recurrent(self.flat.module):
             self.network, takes_short_batches = self._choose(kernels)
@@ -104,7 +107,7 @@ class StackedEngine(Engine):
             return self._network(own, kernels)
 
     def _network(self, compute: torch.dtype, kernels: Kernels) -> tuple[Network, bool]:
-        return choose_network(self.flat, self.samples, self.loss, compute, kernels, compiles=self.compiles)
+        return choose_network(self.flat, self.samples, self.loss, compute, kernels, compiles=self.compiles_gradients)
 
     def _why(self) -> str:
         numbers = str(self.compute).removeprefix("torch.")

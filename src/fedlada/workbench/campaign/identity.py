@@ -13,12 +13,13 @@ import torch
 
 from fedlada.data.images import Images
 from fedlada.data.sources import CONTENT_BY_NAME, Source
-from fedlada.engines.stacked.engine import WORTH_COMPILING
+from fedlada.engines.stacked.engine import WORTH_COMPILING, WORTH_COMPILING_GRADIENTS
 from fedlada.methods.factory import is_own
+from fedlada.models import MODELS
 from fedlada.runs.config import FREE_TO_CHANGE
 from fedlada.runs.parts import PARTS, describe_method
 from fedlada.training.resolve import resolve_device, resolve_work
-from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.experiment import TEXT_MODEL, Experiment
 
 DECIDES_NOTHING = FREE_TO_CHANGE - {"fedlada", "device", "replies"}
 """How far a run goes, where its data lie and how it is stored change none of its rounds; version and device may."""
@@ -63,7 +64,10 @@ def _digest(config: str) -> str:
         settings[PARTS] = describe_method(experiment.build_method())
     if settings["device"] == "cuda":
         # There short runs take other kernels than long ones, and with them other last bits.
-        settings["is_long"] = whole_length(experiment) * _most_steps(experiment, facts.source) >= WORTH_COMPILING
+        steps = whole_length(experiment) * _most_steps(experiment, facts.source)
+        settings["is_long"] = steps >= WORTH_COMPILING
+        if not _is_layered(experiment) and steps >= WORTH_COMPILING_GRADIENTS:
+            settings["compiles_gradients"] = True
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -104,6 +108,12 @@ def _read(dataset: str, data_dir: str | None, image_size: int | None, validation
 def _arrays(data: Any) -> list[np.ndarray[Any, Any]]:
     pair = (data.x, data.y) if isinstance(data, Images) else data
     return [np.asarray(one) for one in pair]
+
+
+def _is_layered(experiment: Experiment) -> bool:
+    """Whether the model is one that is known to be stacked layer by layer."""
+    model = experiment.resolved().model
+    return model in MODELS and model != TEXT_MODEL
 
 
 def _most_steps(experiment: Experiment, source: Source) -> int:
