@@ -90,6 +90,17 @@ def test_flags_stand_under_headings_with_defaults_that_depend_on_the_data():
     assert re.findall(r"--[a-z-]+", sections["Output"])[:3] == ["--checkpoint-every", "--checkpoint-minutes", "--keep"]
 
 
+def test_every_option_has_a_sentence_in_sentence_case():
+    groups = (command_line, data)
+    commands = [group.get_command(click.Context(group), name) for group in groups for name in group.list_commands(None)]
+    for command in commands:
+        for one in command.get_params(click.Context(command)):
+            if isinstance(one, click.Option):
+                text = re.sub(r"  \[.*\]$", "", one.help or "")
+                assert re.match("[A-Z]", text), (command.name, one.name, text)
+                assert text.endswith("."), (command.name, one.name, text)
+
+
 def test_nothing_runs_where_help_is_the_value_of_a_flag():
     done = without_torch("run", "--rounds", "1", "--out", "--help")
     assert (done.returncode, done.stdout) == (2, "")

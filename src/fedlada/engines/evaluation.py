@@ -29,16 +29,16 @@ BUILT_IN = ("loss", "accuracy")
 class EvaluationOptions:
     """Options of the evaluation of the global model."""
 
-    eval_every: int = option(1, "rounds between evaluations; the last round is always evaluated")
-    eval_train_every: int | None = option(None, "rounds between evaluations on all clients' training data")
-    eval_batch_size: int = option(1000, "samples per evaluation batch; fewer need less memory")
+    eval_every: int = option(1, "Rounds between evaluations; the last round is always evaluated.")
+    eval_train_every: int | None = option(None, "Rounds between evaluations on all clients' training data.")
+    eval_batch_size: int = option(1000, "Samples per evaluation batch; fewer need less memory.")
     client_test: float | None = option(
-        None, "hold out this share of each client's samples and test the model on each client"
+        None, "Hold out this share of each client's samples and test the model on each client."
     )
     personal_steps: int | None = option(
-        None, "local steps of fine-tuning after which each client's model is also tested on its held-out samples"
+        None, "Local steps of fine-tuning, after which each client's model is tested on its held-out samples again."
     )
-    personal_every: int | None = option(None, "rounds between these tests; by default as between evaluations")
+    personal_every: int | None = option(None, "Rounds between these tests; by default as --eval-every.")
 
     def __post_init__(self) -> None:
         count("eval_every", self.eval_every)

@@ -62,7 +62,7 @@ class TargetNames(click.ParamType[list[str]]):
     type=NearestChoice(SCALES),
     default="quick",
     show_default=True,
-    help="smoke takes seconds, quick minutes; full is the paper's setting.",
+    help="Size of the runs: smoke takes seconds, quick minutes; full is the paper's setting.",
 )
 @click.option(
     "--preset",
@@ -72,14 +72,14 @@ class TargetNames(click.ParamType[list[str]]):
     help="Hyperparameters: the paper's, the paper's with L2 weight decay, or this library's tuned ones.",
 )
 @click.option("--seeds", type=Words(int), help="Comma-separated seeds; by default each target's own.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
 @click.option("--data-dir", help="Folder of the data sets; by default data.")
 @click.option(
     "--datasets",
     type=Words(choices=DATASETS),
     help="Use only these data sets; targets of others use the first of these.",
 )
-@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Run only these of the compared methods.")
+@click.option("--methods", type=Words(choices=tuple(NAMES)), help="Run only these methods.")
 @click.option(
     "--messages",
     default="float32",
@@ -92,16 +92,17 @@ class TargetNames(click.ParamType[list[str]]):
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="A target counts by the mean of this many evaluations.",
+    help="Count a target as reached when the mean of this many evaluations reaches it.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the tables, plots and report page.")
 @campaign_flags
 def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
-    """Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM; FEDOPT.
+    """Reproduce tables and figures of the FedLADA paper: T1 to T8, F1 to F8, or all; theory, FLSIM and FEDOPT.
 
     Nothing is run twice: finished runs are reused, interrupted runs are resumed. quick takes minutes on two cores and
-    uses Fashion-MNIST where it is found, else digits; full needs the paper's data sets and a GPU. FLSIM is the table of
-    the authors' simulator, FEDOPT that of Reddi et al. (2021) on server optimizers.
+    uses Fashion-MNIST if it is there, else digits; full needs the paper's data sets and a GPU. theory measures the
+    theorem's rate. FLSIM is the table of the authors' simulator, FEDOPT that of Reddi et al. (2021) on server
+    optimizers.
 
     \b
     Example:

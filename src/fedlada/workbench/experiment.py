@@ -57,76 +57,76 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class Experiment(EvaluationOptions, NoiseOptions):
     """One run. Each field is a flag of the command line; None stands for the default of the data set and method."""
 
-    method: str = option("fedlada", "the method, or package.module:factory for your own", tuple(RECIPES))
+    method: str = option("fedlada", "Method, or package.module:factory for your own.", tuple(RECIPES))
     hyper: Mapping[str, Any] = field(default_factory=dict)
     """The method's hyperparameters; those left out are the preset's or the recipe's."""
-    dataset: str = option("digits", "the data set", tuple(DATASETS))
+    dataset: str = option("digits", "Data set.", tuple(DATASETS))
     data_dir: str | None = option(
-        None, "folder of the data, or the file for npz; for published data sets by default data"
+        None, "Folder of the data, or the file for npz. Published data sets are in the folder data by default."
     )
     augment: str | None = option(
-        None, "random flips and crops: authors for half of the images, crop for all", tuple(AUGMENTATIONS)
+        None, "Random flips and crops: authors for half of the images, crop for all of them.", tuple(AUGMENTATIONS)
     )
-    image_size: int | None = option(None, "folder: scale and crop the images to this many pixels")
+    image_size: int | None = option(None, "For folder: scale and crop images to this many pixels.")
     crop_size: int | None = option(
-        None, "crop images to this many pixels: by --augment in training, from the centre otherwise"
+        None, "Crop images to this many pixels: by --augment in training, otherwise at the centre."
     )
-    validation: float = option(0.0, "hold out this share of the training data and evaluate on it, not on the test set")
-    model: str | None = option(None, "a model's name, or package.module:factory for your own")
+    validation: float = option(0.0, "Hold out this share of the training data and evaluate on it, not on the test set.")
+    model: str | None = option(None, "Model, or package.module:factory for your own.")
     personal: str | None = option(
-        None, "personal parameters, which stay with each client: comma-separated names or patterns such as 'head.*'"
+        None, "Personal parameters, which stay on each client: comma-separated names or patterns such as 'head.*'."
     )
-    num_clients: int | None = option(None, "m: clients in all")
-    cohort_size: int | None = option(None, "S: clients per round")
-    cohorts: str = option("fixed", "exactly S clients, or each independently (S on average)", ("fixed", "bernoulli"))
+    num_clients: int | None = option(None, "Number of clients (m).")
+    cohort_size: int | None = option(None, "Clients per round (S).")
+    cohorts: str = option("fixed", "Exactly S clients, or each independently (S on average).", ("fixed", "bernoulli"))
     partition: str | None = option(
-        None, "how the samples are divided among clients", ("dirichlet", "iid", "pathological", "pachinko", "natural")
+        None, "How samples are divided among clients.", ("dirichlet", "iid", "pathological", "pachinko", "natural")
     )
-    concentration: float | None = option(None, "Dirichlet: the lower, the more clients differ")
-    fine_concentration: float = option(10.0, "pachinko: Dirichlet of the classes within a group")
-    refill: bool = option(False, "Dirichlet: reuse the samples of an exhausted class, as in the authors' simulator")
-    classes_per_client: int = option(2, "pathological: classes per client")
-    size_spread: float = option(0.0, "sigma of the clients' log-normal sizes (0: all equal)")
-    batch_size: int | None = option(None, "samples per local step")
-    local_epochs: int | None = option(None, "passes over a client's data per round")
-    local_steps: int | None = option(None, "local steps per round, instead of epochs")
-    lr: float | None = option(None, "eta_l: the clients' learning rate")
-    lr_decay: float | None = option(None, "factor on the learning rate after each round")
-    warmup: int = option(0, "rounds of linear warm-up of the learning rate")
-    debias: bool = option(False, "lr / (1 - (1 - alpha)^round): correct for a global direction that starts at zero")
-    weights: str = option("uniform", "weights of clients in the mean", ("uniform", "examples"))
-    dropout: float = option(0.0, "probability that a client drops out and its answer is lost")
-    stragglers: float = option(0.0, "probability that a client does only part of its work")
-    rounds: int = option(100, "T: rounds to run")
+    concentration: float | None = option(None, "Dirichlet concentration: lower is more heterogeneous.")
+    fine_concentration: float = option(10.0, "For pachinko: Dirichlet concentration of the classes within a group.")
+    refill: bool = option(False, "For dirichlet: reuse samples of an exhausted class, as in the authors' simulator.")
+    classes_per_client: int = option(2, "For pathological: classes per client.")
+    size_spread: float = option(0.0, "Sigma of the log-normal distribution of client sizes; 0 makes them equal.")
+    batch_size: int | None = option(None, "Samples per local step.")
+    local_epochs: int | None = option(None, "Passes over a client's data per round.")
+    local_steps: int | None = option(None, "Local steps per round, instead of epochs.")
+    lr: float | None = option(None, "Client learning rate (eta_l).")
+    lr_decay: float | None = option(None, "Factor on the learning rate after each round.")
+    warmup: int = option(0, "Rounds of linear learning-rate warm-up.")
+    debias: bool = option(False, "Divide lr by 1 - (1 - alpha)^round, for a global direction that starts at zero.")
+    weights: str = option("uniform", "Weight clients equally or by number of samples.", ("uniform", "examples"))
+    dropout: float = option(0.0, "Probability that a client drops out and its update is lost.")
+    stragglers: float = option(0.0, "Probability that a client does only part of its local steps.")
+    rounds: int = option(100, "Rounds to run (T).")
     target: float | str | None = option(
-        None, "accuracy to reach, or METRIC:VALUE such as test_loss:0.1, for the summary"
+        None, "Target accuracy, or METRIC:VALUE such as test_loss:0.1; the summary says when it was reached."
     )
-    stop_at_target: bool = option(False, "end the run when the target is reached")
-    patience: int | None = option(None, "end the run when the metric of --best has not improved in so many evaluations")
-    seed: int = option(0, "fixes all random choices")
-    device: str = option("auto", "cpu, cuda, cuda:1, ...; auto uses a GPU if there is one")
-    threads: int = option(1, "CPU threads; their number affects the last bits, so it never depends on the machine")
-    engine: str = option("auto", "the engine; auto: stacked (vectorised) on a GPU, sequential on a CPU", ENGINES)
-    precision: str = option("auto", "how the stacked engine computes on a GPU; auto: bf16", PRECISIONS)
-    ordered: bool = option(False, "several processes: sum uploads in the clients' order, bit for bit as one process")
-    messages: str = option("float32", "compression of messages: bfloat16, int8, lean, delta=top0.05, ...")
+    stop_at_target: bool = option(False, "End the run when the target is reached.")
+    patience: int | None = option(None, "End the run after this many evaluations without improvement of --best.")
+    seed: int = option(0, "Seed of all random choices.")
+    device: str = option("auto", "Device: cpu, cuda, cuda:1, ...; auto uses a GPU if there is one.")
+    threads: int = option(1, "CPU threads; their number affects the last bits, so no machine has its own default.")
+    engine: str = option("auto", "Engine; auto is stacked (vectorised) on a GPU, sequential on a CPU.", ENGINES)
+    precision: str = option("auto", "Precision of the stacked engine on a GPU; auto is bf16.", PRECISIONS)
+    ordered: bool = option(False, "With several processes: sum uploads in client order, bit for bit as one process.")
+    messages: str = option("float32", "Compression of messages: bfloat16, int8, lean, delta=top0.05, ...")
     combiner: str = option(
         "mean",
-        "aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, geometric-median, krum:2, "
-        "private:CLIP",
+        "Aggregation of uploads: norm-bound, norm-bound:10, trimmed-mean:0.1, median, geometric-median, krum:2, "
+        "private:CLIP.",
     )
     attack: str | None = option(
         None,
-        "malicious clients and their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3",
+        "Malicious clients and their share: sign-flip:0.3, scale:0.3:10, label-flip:0.3, a-little-is-enough:0.3.",
     )
-    dtype: str = option("float32", "precision of model and state", tuple(DTYPES))
+    dtype: str = option("float32", "Data type of model and state.", tuple(DTYPES))
     best: str | None = option(
-        None, "metric that selects the best model, such as test_loss; by default accuracy if there is one"
+        None, "Metric that selects the best model, such as test_loss; by default the accuracy, if there is one."
     )
-    checkpoint_every: int = option(10, "rounds between checkpoints")
-    checkpoint_minutes: float | None = option(None, "also save after this many minutes")
-    keep: int = option(2, "how many checkpoints to keep")
-    tensorboard: bool = option(False, "write TensorBoard events to the run folder")
+    checkpoint_every: int = option(10, "Rounds between checkpoints.")
+    checkpoint_minutes: float | None = option(None, "Also save a checkpoint after this many minutes.")
+    keep: int = option(2, "Number of checkpoints to keep.")
+    tensorboard: bool = option(False, "Write TensorBoard events to the run folder.")
 
     def __post_init__(self) -> None:
         field_types(self)

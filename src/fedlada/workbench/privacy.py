@@ -15,14 +15,14 @@ class NoiseOptions:
     """The noise and the privacy budget of a private run."""
 
     noise_multiplier: float | None = option(
-        None, "private: noise multiplier (standard deviation divided by the clip); or give --target-epsilon"
+        None, "Noise multiplier: standard deviation divided by CLIP; or give --target-epsilon."
     )
     target_epsilon: float | None = option(
-        None, "private: privacy budget; solves for the noise and stops before it is exceeded"
+        None, "Privacy budget: solve for the noise, and stop before the budget is exceeded."
     )
-    target_delta: float = option(1e-6, "private: delta, the probability with which epsilon may not hold")
-    noise_cohort: int | None = option(None, "private, simulations only: noise as for a cohort of this size")
-    noise_population: int | None = option(None, "private: with --noise-cohort, number of clients it is drawn from")
+    target_delta: float = option(1e-6, "Delta of (epsilon, delta)-differential privacy.")
+    noise_cohort: int | None = option(None, "Simulations only: noise as for a cohort of this size.")
+    noise_population: int | None = option(None, "Number of clients from which the cohort of --noise-cohort is drawn.")
 
 
 def combiner_of(name: str, options: NoiseOptions) -> Combiner | str | None:

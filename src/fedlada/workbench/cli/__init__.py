@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "reproduce": (
         "fedlada.paper.reproduce:reproduce",
-        "Reproduce tables and figures of the paper: T1 to T8, F1 to F8, or all of them; theory; FLSIM; FEDOPT.",
+        "Reproduce tables and figures of the FedLADA paper: T1 to T8, F1 to F8, or all; theory, FLSIM and FEDOPT.",
     ),
     "pack": ("fedlada.workbench.cli.pack:pack", "Pack the runs of reproductions and sweeps into one small file."),
     "evaluate": (
@@ -53,7 +53,7 @@ COMMANDS = {
         "Print the shell script for tab completion of commands and flags.",
     ),
 }
-"""Where the commands are, and the first lines of what they say of themselves."""
+"""Where the commands are, and the first lines of their help."""
 
 
 @click.group(
@@ -61,7 +61,7 @@ COMMANDS = {
 )
 @click.version_option(__version__, message="fedlada %(version)s")
 def fedlada() -> None:
-    """FedLADA and the federated methods it is compared with.
+    """Simulate and compare methods of federated optimization, FedLADA among them.
 
     \b
     A first run, on bundled data:

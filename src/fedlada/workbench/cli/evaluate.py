@@ -38,10 +38,12 @@ from fedlada.workbench.load import load_run, stored_experiment
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--best", is_flag=True, help="Evaluate the best model instead of the last.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Evaluate on another data set than the run's.")
 @click.option("--data-dir", help="Folder of the data: of --dataset, or of the run's own data if they were moved.")
-@click.option("--data", help="package.module:function that returns (train, test), for a run made from Python.")
+@click.option(
+    "--data", help="Function that returns (train, test), as package.module:function, for a run made from Python."
+)
 @model_flag
 @trust_flag
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")

@@ -203,7 +203,9 @@ def _of_named_methods() -> dict[str, Any]:
 def _own_option(name: str) -> click.Parameter:
     default = _of_named_methods()[name]
     kind = NumberOrNone() if default is None else type(default)
-    return _parameter(_option(name, kind, f"of your own method  [default: {OFF if default is None else default}]"))
+    return _parameter(
+        _option(name, kind, f"Hyperparameter of your own method.  [default: {OFF if default is None else default}]")
+    )
 
 
 def _parameter(option: Callable[[Command], Command]) -> click.Parameter:
@@ -304,7 +306,7 @@ SUITED = {
         name: f"by the data set, {value} for {Experiment.dataset}"
         for name, value in SETTINGS[Experiment.dataset].items()
     },
-    **dict.fromkeys(("lr", "lr_decay"), "by data set and method: see fedlada methods --dataset NAME"),
+    **dict.fromkeys(("lr", "lr_decay"), "by data set and method, see fedlada methods --dataset NAME"),
 }
 """Defaults that are not the same for all data sets, in words."""
 

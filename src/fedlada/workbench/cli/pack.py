@@ -25,8 +25,8 @@ from fedlada.workbench.cli.output import make_folder
 def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
     """Pack the runs of reproductions and sweeps into one small file.
 
-    The archive has configurations, the metrics of evaluated rounds and all bytes, but no checkpoints. `--merge FILE`
-    of other commands makes tables, figures and pages from it. Of two versions of a run the longer is kept.
+    The archive has configurations, the metrics of evaluated rounds and the traffic, but no checkpoints. The option
+    --merge FILE of other commands makes tables, figures and pages from it. Of two versions of a run the longer is kept.
 
     \b
     Example:

@@ -99,7 +99,7 @@ def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
 def watch(folder: Path, port: int) -> None:
     """Serve a live report of a run, or of a folder of runs; Ctrl-C ends it.
 
-    It is served on this machine only.
+    The page is served on this machine only.
 
     \b
     Example, in a second terminal:

@@ -46,7 +46,11 @@ TITLE = "Sweep"
 
 @click.command(name="sweep", cls=MethodCommand)
 @click.option(
-    "--set", "grid", multiple=True, required=True, help="NAME=VALUE,VALUE,...: values of any flag; can be repeated."
+    "--set",
+    "grid",
+    multiple=True,
+    required=True,
+    help="NAME=VALUE,VALUE,...: values to try for any flag; can be repeated.",
 )
 @click.option("--seeds", type=Words(int), default="0", show_default=True, help="Comma-separated seeds.")
 @experiment_flags(without=("seed", "target", "stop_at_target", "patience"))
@@ -67,7 +71,7 @@ TITLE = "Sweep"
     help="Successive halving: 3 continues the best third to three times the rounds.",
 )
 @click.option(
-    "--each-alone", is_flag=True, help="Vary one name at a time; the others keep the values of the other flags."
+    "--each-alone", is_flag=True, help="Vary one setting at a time; the others keep the values given by their flags."
 )
 @click.option("--sample", type=click.IntRange(min=1), help="Run this many random combinations, the same each time.")
 @click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
@@ -75,8 +79,8 @@ TITLE = "Sweep"
 def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
     """Tune hyperparameters: run every combination and rank them on held-out training data.
 
-    A tenth of the training data is held out (--validation). The test set chooses nothing: with held-out data it is
-    not even evaluated. A hyperparameter applies to the methods that have it.
+    A tenth of the training data is held out for ranking (--validation); the test set is then not evaluated at all. A
+    hyperparameter applies to the methods that have it.
 
     \b
     Example:
