@@ -46,7 +46,7 @@ def test_runs_are_made_once_and_become_a_table(attacks, monkeypatch, tmp_path, c
     accuracy = attacks.in_archive(tmp_path / "archive.json")
     assert all(0 < accuracy(one) < 1 for one in first)
     table = attacks.of_method("fashion-mnist", "fedlada", 0.3, accuracy).to_markdown()
-    assert "**FedLADA, 3 of 10 clients malicious**" in table
+    assert "**FedLADA, 3 of 10 clients malicious.**" in table
     assert f"{100 * accuracy(first[1]):.1f}" in table
 
 
