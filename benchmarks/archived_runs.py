@@ -163,7 +163,7 @@ def best(history: History) -> float | None:
 
 
 def reached(history: History, target: float, *, by_mean: bool = False) -> int | None:
-    """The round of the first touch of a target in percent, or the first in which the mean of five is there."""
+    """The round in which a target in percent is first crossed, by one evaluation or by the mean of five."""
     rounds, values = smooth(history) if by_mean else measured(history)
     return next((round for round, value in zip(rounds, values, strict=True) if 100 * value >= target), None)
 

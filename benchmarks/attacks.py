@@ -22,7 +22,7 @@ from typing import Any
 
 from many_runs import folder_name, marks, write_between
 
-from fedlada.paper.published import NAMES
+from fedlada.paper.published import NAMES, TITLES
 from fedlada.paper.scales import FASHION_MNIST_PLACES
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
@@ -186,7 +186,7 @@ def cell(case: Case, num_seeds: int, accuracy: Accuracy) -> str:
 
 
 def of_method(dataset: str, method: str, share: float, accuracy: Accuracy) -> Table:
-    """The rules against the attacks of one share of the clients."""
+    """The accuracy of each rule under each attack, with this share of malicious clients."""
     attacks, seeds = attacks_on(method), SIZES[dataset].seeds
     rows = []
     for rule in RULES:
@@ -198,7 +198,7 @@ def of_method(dataset: str, method: str, share: float, accuracy: Accuracy) -> Ta
 
 
 def worst(dataset: str, accuracy: Accuracy) -> Table:
-    """Of each rule and method what it loses without attackers, and the least that an attack of 30 % leaves."""
+    """For each rule and method, the accuracy without attackers and under the worst attack by 30 % of the clients."""
     seeds = range(SIZES[dataset].seeds)
 
     def mean(method: str, rule: str, attack: str | None, share: float) -> float | None:
@@ -215,7 +215,7 @@ def worst(dataset: str, accuracy: Accuracy) -> Table:
             least = min(attacked, key=lambda one: attacked[one]) if attacked else ""
             cells.append("-" if honest is None or not attacked else f"{honest:.1f} / {attacked[least]:.1f} ({least})")
         rows.append((rule, *cells))
-    return Table("No attack / the worst attack by 3 of 10", ("rule", *(NAMES[one] for one in METHODS)), tuple(rows))
+    return Table("No attack / worst attack by 3 of 10 clients", ("rule", *(NAMES[one] for one in METHODS)), tuple(rows))
 
 
 def tables(dataset: str, archive: Path) -> str:
@@ -232,7 +232,7 @@ def tables(dataset: str, archive: Path) -> str:
 def page_text() -> str:
     """The tables of every data set that has an archive."""
     there = {name: size.archive for name, size in SIZES.items() if size.archive.exists()}
-    return "\n".join(f"## {name}\n\n{tables(name, archive)}" for name, archive in there.items())
+    return "\n".join(f"## {TITLES[name]}\n\n{tables(name, archive)}" for name, archive in there.items())
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def accuracies(done: Mapping[str, Sequence[History]], chosen: Mapping[str, searc
 
 
 def speeds(done: Mapping[str, Sequence[History]]) -> Table:
-    """Rounds to each target: the mean of five evaluations, and the first touch beside it."""
+    """Rounds to each target: by the mean of five evaluations, and by the first crossing."""
     rows = []
     for method, own in done.items():
         ends, cells = [len(one) for one in own], []
@@ -139,7 +139,7 @@ def speeds(done: Mapping[str, Sequence[History]]) -> Table:
             cells += [cell([reached(one, target) for one in own], ends)]
             cells += [cell([one.rounds_to(target) for one in own], ends)]
         rows.append((NAMES[method], *cells))
-    heads = [head for one in TARGETS for head in (f"{100 * one:g} %", f"{100 * one:g} %, first touch")]
+    heads = [head for one in TARGETS for head in (f"{100 * one:g} %", f"{100 * one:g} %, first crossing")]
     return Table("Rounds to a test accuracy", ("method", *heads), tuple(rows))
 
 

@@ -221,7 +221,7 @@ def late_decay() -> Picture:
     lr, hyper = EARLIER["tinyimagenet"]["fedlada"]
     groups = {
         "SCAFFOLD": earlier("tinyimagenet", "scaffold"),
-        "FedCM, printed": printed("tinyimagenet", "fedcm"),
+        "FedCM, paper's values": printed("tinyimagenet", "fedcm"),
         "FedLADA, decay 0.05": earlier("tinyimagenet", "fedlada"),
         "FedLADA, decay 0.1": with_values("tinyimagenet", "fedlada", lr, {**hyper, "weight_decay": 0.1}),
     }

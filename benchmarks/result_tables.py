@@ -59,7 +59,8 @@ def summary() -> Table:
         levels = [spread([one for run in own if (one := at(run, round)) is not None], ".1f") for round in finals.SHOWN]
         rows.append((name, str(len(own)), *levels, *minus.get(name, ("", ""))))
     ends = (finals.SHOWN[0], finals.SHOWN[-1])
-    columns = ("method", "n", *(f"A({one})" for one in finals.SHOWN), *(f"FedLADA minus it, A({one})" for one in ends))
+    levels = (f"A({one})" for one in finals.SHOWN)
+    columns = ("method", "n", *levels, *(f"FedLADA minus method, A({one})" for one in ends))
     return Table("", columns, tuple(rows))
 
 
@@ -70,7 +71,7 @@ def final_bytes() -> Table:
         each = (own[0][0]["bytes_up"] + own[0][0]["bytes_down"]) / 1e9
         cells = [_gigabytes(own, 100 * target) for target in finals.TARGETS[:2]]
         rows.append((NAMES[method], str(len(own)), f"{each:.2f}", *cells))
-    return Table("", ("method", "seeds", "GB a round", "GB to 40 %", "GB to 45 %"), tuple(rows))
+    return Table("", ("method", "seeds", "GB per round", "GB to 40 %", "GB to 45 %"), tuple(rows))
 
 
 def _gigabytes(own: Sequence[History], target: float) -> str:
@@ -161,7 +162,7 @@ def coins() -> Table:
             own = [100 * score for values, score in hyper if values[name] == value and score is not None]
             numbers = (f"{one:.1f}" for one in (min(own), statistics.median(own), max(own)))
             rows.append((NAMES[method], said, str(len(own)), *numbers))
-    return Table("", ("method", "trials with", "trials", "least", "median", "most"), tuple(rows))
+    return Table("", ("method", "trials with", "trials", "min", "median", "max"), tuple(rows))
 
 
 def strength(trial: search.Trial) -> float:
@@ -181,7 +182,7 @@ def strengths() -> Table:
         earlier_one = lr * hyper["weight_decay"] / hyper["alpha"]
         numbers = (values[0], statistics.median(values), values[-1], strength(own[0]), earlier_one)
         rows.append((NAMES[method], str(len(own)), *(f"{one:.1e}" for one in numbers)))
-    columns = ("method", "trials", "least", "median", "most", "printed values", "earlier search")
+    columns = ("method", "trials", "min", "median", "max", "paper's values", "earlier search")
     return Table("", columns, tuple(rows))
 
 
@@ -234,7 +235,7 @@ def varied() -> Table:
         for one in (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
     ]
     groups += [
-        ("F4, CIFAR-10", f"{one} clients a round", 250, printed("cifar10", "fedlada", cohort_size=one))
+        ("F4, CIFAR-10", f"{one} clients per round", 250, printed("cifar10", "fedlada", cohort_size=one))
         for one in (5, 10, 20, 50)
     ]
     for model in ("lenet-gelu", "lenet-smu"):
@@ -268,7 +269,7 @@ def placement() -> Table:
 
 
 def coded(dataset: str) -> Table:
-    """The earlier values in float32 and in codes, seed 0, by first touch."""
+    """The earlier values in float32 and compressed, seed 0, by first crossing."""
     rows = []
     for method in FIVE:
         lr, hyper = EARLIER[dataset][method] if (dataset, method) != ("cifar10", "fedlada") else EIGHTH
@@ -279,7 +280,7 @@ def coded(dataset: str) -> Table:
                 cells = [one for target in STAGE_TARGETS[dataset] for one in _rounds_and_sent(own[0], target)]
                 rows.append((NAMES[method], name, str(len(own[0])), f"{each:.2f}", *cells))
     heads = [head for one in STAGE_TARGETS[dataset] for head in (f"rounds to {one:g} %", "GB")]
-    return Table("", ("method", "messages", "rounds run", "GB a round", *heads), tuple(rows))
+    return Table("", ("method", "messages", "rounds run", "GB per round", *heads), tuple(rows))
 
 
 def _rounds_and_sent(history: History, target: float) -> tuple[str, str]:
@@ -290,7 +291,7 @@ def _rounds_and_sent(history: History, target: float) -> tuple[str, str]:
 
 
 def quantized(dataset: str, stage: str, targets: Sequence[float]) -> Table:
-    """FedLADA in several codes, and FedAvg, of the first measurements of messages."""
+    """FedLADA with several compression settings, and FedAvg, from the first measurements of messages."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in stored("messages_h200_202611.json"):
         if run["stage"] == stage and run["dataset"] == dataset:
@@ -307,14 +308,14 @@ def quantized(dataset: str, stage: str, targets: Sequence[float]) -> Table:
         rows.append((NAMES[method], SHORT.get(code, code), str(len(own)), f"{each:.2f}", *cells, _highest(own)))
     heads = [head for one in targets for head in (f"rounds to {100 * one:g} %", "MB")]
     by_size = sorted(rows, key=lambda row: (row[0], -float(row[3])))
-    return Table("", ("method", "messages", "seeds", "MB a round", *heads, "best"), tuple(by_size))
+    return Table("", ("method", "messages", "seeds", "MB per round", *heads, "best"), tuple(by_size))
 
 
 SHORT = {
     "params=int8:direction=int4:v=log8+every5:delta=int4": "lean",
     "params=int8:direction=int4:v=log8:delta=int4": "lean:v=log8",
 }
-"""Codes that have a name."""
+"""Compression settings that have a name."""
 
 
 def _first(values: Sequence[float], target: float) -> int | None:
@@ -359,7 +360,7 @@ def fashion() -> Table:
                 speeds = [cell([one.rounds_to(target) for one in own], ends, 1) for target in (0.75, 0.80, 0.83)]
                 highest = spread([100 * (one.best() or 0.0) for one in own], ".1f")
                 rows.append((NAMES[method], name, str(len(own)), f"{each:.2f}", *speeds, highest))
-    columns = ("method", "messages", "seeds", "MB a round", "75 %", "80 %", "83 %", "best")
+    columns = ("method", "messages", "seeds", "MB per round", "75 %", "80 %", "83 %", "best")
     return Table("", columns, tuple(rows))
 
 

@@ -250,7 +250,7 @@ def figures() -> Table:
     def costs(dataset: str, methods: Sequence[str]) -> str:
         runs = [one for method in methods for one in [printed(dataset, method)]]
         left = sum(max(0, LAST - max((len(one) for one in own), default=0)) for own in runs)
-        return f"{left * seconds_a_round(dataset) / 60:.0f} min a seed"
+        return f"{left * seconds_a_round(dataset) / 60:.0f} min per seed"
 
     alphas = {str(alpha): printed("cifar100", "fedlada", {"alpha": alpha}) for alpha in AMENDED_WEIGHT}
     epochs = {str(one): printed("cifar100", "fedlada", local_epochs=one) for one in LOCAL_INTERVAL}
@@ -263,7 +263,7 @@ def figures() -> Table:
         rows.append(figure("F2", f"seven methods on {TITLES[dataset]}", by_method(dataset, SEVEN), LAST, status))
     rows += [
         figure("F3", "K on TinyImageNet; ours on CIFAR-100", epochs, LAST, f"{PARTLY}, other data"),
-        figure("F4", "clients a round on CIFAR-10", clients, LAST, PARTLY),
+        figure("F4", "clients per round on CIFAR-10", clients, LAST, PARTLY),
         figure("F5", "FedAdam(*) and FedCM on TinyImageNet", by_method("tinyimagenet", ("fedadam_amended", "fedcm")),
                LAST, f"{PARTLY}, {costs('tinyimagenet', ('fedadam_amended', 'fedcm'))}"),
         figure("F6", "LeNet with GeLU", lenet("lenet-gelu"), LENET_ROUNDS, PARTLY),

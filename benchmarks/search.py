@@ -260,7 +260,7 @@ def row(one: Outcome, place: int, chosen: Outcome | None) -> tuple[str, ...]:
     means = [percent(one.mean(round)) for round in STAGES]
     if one.diverged is not None:
         means = [f"diverged in round {one.diverged[0] + 1}" if one.mean(STAGES[0]) is None else means[0], *means[1:]]
-    said = ["printed"] * (one.trial.number == 1) + ["winner"] * (chosen is not None and one.trial is chosen.trial)
+    said = ["paper's"] * (one.trial.number == 1) + ["winner"] * (chosen is not None and one.trial is chosen.trial)
     number = ", ".join([str(one.trial.number), *said])
     return (number, one.trial.text(), str(place), *means, percent(one.score(2)))
 
@@ -269,12 +269,12 @@ def of_method(method: str, outcomes: Sequence[Outcome]) -> Table:
     """Every trial, in the order of stage one."""
     chosen = winner(outcomes)
     order = ranked(outcomes, 1)
-    columns = ("trial", "values", "place at 100", *(f"A({round})" for round in STAGES), "score")
+    columns = ("trial", "values", "rank at 100", *(f"A({round})" for round in STAGES), "score")
     return Table(NAMES[method], columns, tuple(row(one, place, chosen) for place, one in enumerate(order, start=1)))
 
 
 def summary(by_method: Mapping[str, Sequence[Outcome]]) -> Table:
-    """The winner of each method beside the printed values, and how far its trials lie apart."""
+    """The winner of each method, the paper's values, and the spread of its trials."""
     rows = []
     for method, outcomes in by_method.items():
         chosen = winner(outcomes)
@@ -286,8 +286,8 @@ def summary(by_method: Mapping[str, Sequence[Outcome]]) -> Table:
         diverged = str(sum(one.diverged is not None for one in outcomes))
         score = percent(None if chosen is None else chosen.score(2))
         rows.append((NAMES[method], values, *means, score, printed, spread, diverged))
-    columns = ("method", "winner", *(f"A({round})" for round in STAGES), "score", "printed, A(100)")
-    return Table("The winners", (*columns, "A(100): least / median / most", "diverged"), tuple(rows))
+    columns = ("method", "winner", *(f"A({round})" for round in STAGES), "score", "paper's values, A(100)")
+    return Table("Winners", (*columns, "A(100): min / median / max", "diverged"), tuple(rows))
 
 
 def tables(archive: Path) -> str:

@@ -36,14 +36,14 @@ def test_ranges_are_the_protocols(search):
         line = next(
             one for one in protocol.splitlines() if one.replace("\\", "").startswith(f"| {NAMES[method]} | log")
         )
-        lr, decay, *others, coins = [cell.strip() for cell in line.strip("|").split("|")][1:]
+        lr, decay, *others, choices = [cell.strip() for cell in line.strip("|").split("|")][1:]
         assert ranges(lr) == [space.lr]
         named = {words[cell[: cell.index(" log")]]: ranges(cell)[0] for cell in others if cell}
         assert list(named.items()) == list(space.others.items()), "they are drawn in this order"
-        assert space.has_coins == bool(coins)
+        assert space.has_coins == bool(choices)
         assert ranges(decay) == ([] if space.has_coins else [search.L2])
-    coins = next(line for line in protocol.splitlines() if line.startswith("Coins, one half each"))
-    assert ranges(coins) == [search.DECOUPLED, search.L2]
+    choices = next(line for line in protocol.splitlines() if line.startswith("Binary choices, "))
+    assert ranges(choices) == [search.DECOUPLED, search.L2]
 
 
 def test_a_draw_is_the_protocols_written_out(search):
