@@ -225,8 +225,8 @@ def test_an_optimum_is_called_interior_only_where_it_beats_both_ends():
     clear = [luck + height + 0.01 * luck.roll(k) for k, height in enumerate((1.0, 0.0, 0.5))]
     assert amendment.optimum((0.1, 0.5, 1.0), clear) == "0.5 (interior)"
     unclear = [luck + height + luck.roll(k) for k, height in enumerate((9.0, 0.0, 0.1))]
-    assert amendment.optimum((0.1, 0.5, 1.0), unclear) == "0.5 (not clear)"
-    assert amendment.optimum((0.1, 0.5, 1.0), [*clear[::-1][1:], luck - 1]) == "1 (at the end)"
+    assert amendment.optimum((0.1, 0.5, 1.0), unclear) == "0.5 (not significant)"
+    assert amendment.optimum((0.1, 0.5, 1.0), [*clear[::-1][1:], luck - 1]) == "1 (at the boundary)"
 
 
 def test_step_sizes_are_the_theorems():

@@ -29,9 +29,9 @@ ALPHA = 0.1
 SGD_RATE, ADAM_RATE = 1.0, 0.1
 """eta_g of the paper's experiments; its sketch has both servers use the same."""
 SHARED_ROUNDS = 4
-"""Rounds before the fork, all with server SGD: they give the direction and the moments a past."""
+"""Rounds before the fork, all with server SGD, which build up the direction and the moments."""
 FORKS = range(1, 9)
-"""Other places of the fork, so that nothing hangs on the one that is drawn."""
+"""Other rounds of the fork, so that the result does not depend on the one that is drawn."""
 LATER_ROUNDS = 50
 SGD, SAME_RATE = "SGD", "Adam, same eta_g"
 PAPER_RATE, SAME_LENGTH = "Adam, the paper's eta_g", "Adam, SGD's step length"
@@ -220,7 +220,7 @@ def _picture(own: Fork) -> Chart:
             series.append(series_of(f"{label} after {name}", torch.stack([there, end]), "arrows"))
     series.append(series_of("x*", optimum()[None], "points"))
     series += [series_of(f"x*_{client + 1}", OPTIMA[client : client + 1], "points") for client in range(2)]
-    note = f"alpha {ALPHA:g}; g_a is the clients' mean step of round t. Where its arrow and grad F's part, it misleads."
+    note = f"alpha {ALPHA:g}; g_a is the clients' mean step of round t. Where it and grad F diverge, it misleads."
     return Chart("Matching dislocation, computed", "x_1", "x_2", tuple(series), note=note)
 
 

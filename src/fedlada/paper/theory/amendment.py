@@ -1,4 +1,4 @@
-"""The amended weight: which alpha is best, and how far apart clients end."""
+"""The amended weight alpha: its best value, and its effect on the consistency of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedlada.workbench.report.table import Table
 
 NUM_CLIENTS, COHORT_SIZE, NUM_STEPS = 32, 8, 32
 RATE_SCALES = (0.25, 0.5, 1.0, 2.0)
-"""Of the theorem's local rate: its constant is free, and the best alpha depends on it."""
+"""Factors on the theorem's local rate, whose constant is free; the best alpha depends on it."""
 STEP_COUNTS = (4, 8, 16, 32)
 CONSISTENCY_RATE = 0.01
 CONSISTENCY_ALPHA = 0.1
@@ -37,16 +37,16 @@ class AlphaSweep:
     alphas: tuple[float, ...]
     num_rounds: int
     of_auxiliary: tuple[Tensor, ...]
-    """Mean of ||grad F(z^t)||^2 over the run: what the theorem bounds."""
+    """Mean of ||grad F(z^t)||^2 over the run, which the theorem bounds."""
     of_model: tuple[Tensor, ...]
-    """Mean of ||grad F(x^t)||^2 over the last quarter: what a user is left with."""
+    """Mean of ||grad F(x^t)||^2 over the last quarter: the final model's."""
 
 
 @torch.inference_mode()
 def sweep_alpha(
     seeds: Sequence[int], *, alphas: Sequence[float], num_rounds: int, progress: Callable[[str], None]
 ) -> AlphaSweep:
-    """FedLADA with the theorem's step sizes on clients that differ in valley and in slope."""
+    """FedLADA with the theorem's step sizes on clients with different minima and different linear terms."""
     problem = make_problem(seeds, num_clients=NUM_CLIENTS, noise=0.5, shift=1.0, tilt=1.0)
     rates = [scale / math.sqrt(NUM_STEPS * num_rounds) for scale in RATE_SCALES]
     of_auxiliary, of_model = [], []
@@ -74,7 +74,7 @@ def _gradients(
 
 
 def alpha_tables(sweep: AlphaSweep, num_seeds: int) -> tuple[Table, Table]:
-    """One table for what the theorem bounds, one for the model itself."""
+    """One table for the quantity that the theorem bounds, one for the model itself."""
     sizes = f"{COHORT_SIZE} of {NUM_CLIENTS} clients, {NUM_STEPS} local steps"
     run = f"{sizes}, {sweep.num_rounds} rounds, {num_seeds} seeds."
     return (
@@ -95,19 +95,19 @@ def _alpha_table(title: str, alphas: tuple[float, ...], values: tuple[Tensor, ..
         tuple(rows),
         (
             run,
-            "Interior: better than both the smallest and the largest alpha, by 95 % t-intervals of the differences "
-            "seed by seed, widened for having picked the best of all (Bonferroni).",
+            "Interior: better than both the smallest and the largest alpha, by 95 % t-intervals of the paired "
+            "differences, corrected for the choice of the best (Bonferroni).",
         ),
     )
 
 
 def optimum(alphas: Sequence[float], values: Sequence[Tensor]) -> str:
-    """The best alpha, and whether chance can explain that it beats both ends."""
+    """The best alpha, and whether it beats both ends of the range significantly."""
     best = min(range(len(alphas)), key=lambda index: float(values[index].mean()))
     if best in (0, len(alphas) - 1):
-        return f"{alphas[best]:g} (at the end)"
+        return f"{alphas[best]:g} (at the boundary)"
     ends = [interval((values[end] - values[best]).tolist(), choices=len(alphas)) for end in (0, -1)]
-    return f"{alphas[best]:g} ({'interior' if all(one.low > 0 for one in ends) else 'not clear'})"
+    return f"{alphas[best]:g} ({'interior' if all(one.low > 0 for one in ends) else 'not significant'})"
 
 
 def alpha_chart(sweep: AlphaSweep) -> Chart:
@@ -123,7 +123,7 @@ def alpha_chart(sweep: AlphaSweep) -> Chart:
 
 @dataclass(frozen=True)
 class Consistency:
-    """E||x_iK - x^{t+1}||^2 of each method and number of steps, seed by seed."""
+    """E||x_iK - x^{t+1}||^2 of each method and number of steps, for every seed."""
 
     alphas: tuple[float, ...]
     by_alpha: tuple[tuple[float, ...], ...]
@@ -155,7 +155,7 @@ def measure_consistency(
 
 
 def consistency_table(measured: Consistency, num_seeds: int) -> Table:
-    """How far clients end from their mean."""
+    """The mean squared distance of the clients from their mean."""
     rows = [
         (f"fedlada, alpha {alpha:g}", str(NUM_STEPS), *_spread_cells(own))
         for alpha, own in zip(measured.alphas, measured.by_alpha, strict=True)
@@ -188,7 +188,7 @@ def _spread_cells(values: tuple[float, ...]) -> tuple[str, str]:
 
 
 def consistency_chart(measured: Consistency) -> Chart:
-    """Consistency against alpha, with the methods that have none as horizontal lines."""
+    """Consistency against alpha, with methods without alpha as horizontal lines."""
     own = [interval(values) for values in measured.by_alpha]
     series = [Series("fedlada", measured.alphas, tuple(one.mean for one in own))]
     ends = (measured.alphas[0], measured.alphas[-1])

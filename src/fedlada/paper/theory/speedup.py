@@ -24,7 +24,7 @@ RULES = {False: "the theorem's", True: "best scale"}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One line of experiments: the sizes S or K that vary, everything else that does not."""
+    """One series of experiments: the sizes S or K that vary, and all that is fixed."""
 
     label: str
     varied: str
@@ -48,14 +48,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Line:
-    """A plan that was carried out."""
+    """The results of a plan."""
 
     plan: Plan
     problem: Problem
     searches: tuple[Search, ...]
 
     def points(self, *, best: bool) -> list[tuple[int, tuple[float, ...]]]:
-        """Each size that arrived, with every seed's rounds."""
+        """Each size that reached the target, with the rounds of every seed."""
         pairs = zip(self.plan.sizes, (one.rounds(best=best) for one in self.searches), strict=True)
         return [(size, needed) for size, needed in pairs if needed is not None]
 
@@ -63,15 +63,15 @@ class Line:
 def plans(
     *, cohort_sizes: tuple[int, ...], step_counts: tuple[int, ...], target: float, papers_moments: tuple[int, ...]
 ) -> list[Plan]:
-    """Each claim with its control: without noise there is nothing that more clients or steps could average out."""
+    """Each claim with its control: without noise, more clients or steps have nothing to average out."""
     label = f"S of {NUM_CLIENTS}, noise"
     clients = Plan(
         label=label, varied="S", sizes=cohort_sizes, other=8, num_clients=NUM_CLIENTS, tilt=0.1, target=target
     )
     label = "K, all clients active, noise"
     steps = Plan(label=label, varied="K", sizes=step_counts, other=FEW, num_clients=FEW, tilt=1.0, target=target)
-    exact: dict[str, Any] = {"noise": 0.0, "tilt": 0.0, "expected": ("-1 (the formula alone)", "0")}
-    sampled = f"K, {FEW} of {NUM_CLIENTS} unlike clients, noise"
+    exact: dict[str, Any] = {"noise": 0.0, "tilt": 0.0, "expected": ("-1 (step-size formula)", "0")}
+    sampled = f"K, {FEW} of {NUM_CLIENTS} heterogeneous clients, noise"
     listed = [
         clients,
         replace(clients, label=f"S of {NUM_CLIENTS}, no noise", **exact),
@@ -116,7 +116,7 @@ def rounds_table(lines: Sequence[Line], num_seeds: int) -> Table:
         (
             f"Mean ± standard deviation over {num_seeds} seeds. A run of T rounds uses the theorem's step sizes of "
             "that T, eta_l = 1/sqrt(KT) and K eta_g eta_l = sqrt(SK/T); T is the least from which on the mean of "
-            "||grad F(z^t)||^2 over the whole run is at most the target (horizons are doubled, a power law lies "
+            "||grad F(z^t)||^2 over the whole run is at most the target (horizons are doubled, with a power law "
             "between two of them).",
             "Power of T: how the mean falls with the horizon at the last doubling; -0.5 where 1/sqrt(SKT) dominates, "
             "-1 where 1/T does. Conditions: whether the theorem's bounds on step sizes hold at that T.",
@@ -138,7 +138,7 @@ def _rounds_row(line: Line, one: Search) -> tuple[str, ...]:
         spread(theorem, ".0f") if theorem else NEVER,
         f"{size * statistics.fmean(theorem):.0f}" if theorem else NEVER,
         f"{one.decay():.2f}",
-        "hold" if setting.meets_conditions(line.problem, horizon) else "broken",
+        "hold" if setting.meets_conditions(line.problem, horizon) else "violated",
         spread(best, ".0f") if best else NEVER,
         f"{one.best_scale():g}",
     )
@@ -153,12 +153,12 @@ def slopes_table(lines: Sequence[Line], num_seeds: int) -> Table:
     ]
     return Table(
         "Slope of log rounds against log S or log K",
-        ("experiment", "step sizes", "slope", "95 % interval", "between neighbours", "expected"),
+        ("experiment", "step sizes", "slope", "95 % interval", "between adjacent sizes", "expected"),
         tuple(rows),
         (
             f"A least-squares slope for each of {num_seeds} seeds (each has a problem, cohorts and noise of its own), "
             "then Student's t-interval of their mean. It covers chance, not curvature: see the slopes between "
-            "neighbours.",
+            "adjacent sizes.",
             "The theorem's step sizes grow with S and K, so rounds fall as 1/(SK) even where there is no noise to "
             "average. The best scale decides: with noise it should follow 1/(SK) as well, without noise it should not.",
         ),
@@ -199,7 +199,7 @@ def _series(name: str, points: list[tuple[int, tuple[float, ...]]]) -> Series:
 
 
 def collapse_chart(lines: Sequence[Line]) -> Chart:
-    """The mean squared gradient norm of every run against S K T: one curve, where the theorem's first term rules."""
+    """The mean squared gradient norm of every run against S K T: one curve where the theorem's first term dominates."""
     series = []
     labelled = [(line.plan.label, one) for line in lines if line.plan.noise for one in line.searches]
     for label, one in labelled:
