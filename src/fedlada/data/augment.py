@@ -34,7 +34,8 @@ class Augmentation:
     def choices(self, draws: Tensor, slack: tuple[int, int] = (0, 0)) -> tuple[Tensor, Tensor, Tensor]:
         """For each word: whether to flip, and the first row and column of the crop, in -padding..padding + slack.
 
-        `slack` is how much larger than the crop the image is; what is not cropped at random is cut from the middle.
+        `slack` is how much larger than the crop the image is; images that are not cropped at random are cropped at the
+        centre.
         """
         flipped = _bit(draws, FLIP_BIT) if self.flip else torch.zeros_like(draws, dtype=torch.bool)
         places = zip((ROW_BITS, COLUMN_BITS), slack, strict=True)
@@ -56,7 +57,7 @@ class Augmentation:
         rows = torch.arange(out_height, device=draws.device) + first_row[:, None]
         columns = torch.arange(out_width, device=draws.device) + first_column[:, None]
         inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
-        # The image is flipped first and cropped then, so a column of the crop is looked up from the other end.
+        # The image is flipped first and cropped then, so a column of the crop is read from the other end.
         columns = torch.where(flipped[:, None], width - 1 - columns, columns)
         places = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
         return places.flatten(1), inside.flatten(1)

@@ -37,7 +37,7 @@ class ByClient:
 
 
 def by_client(data: Any, *, one_by_one: bool = False) -> ByClient | None:
-    """The clients of a dict by their names, or of a list; None where the data are those of all clients together.
+    """The clients of a dict by their names, or of a list; None if the data belong to all clients together.
 
     A list of pairs of arrays or of data sets is one of clients; a tuple is always one pair `(x, y)`.
     """

@@ -52,7 +52,7 @@ def open_or_build(
     `shape` says what shape each of them has; neither function is called where the cache is whole.
     """
     own = beside / CACHE_FOLDER / name
-    # Before asking whether it could be written: reading it needs no such right.
+    # Before the check for write access, which reading does not need.
     if (found := _open(own, fingerprint)) is not None:
         return found
     place = _cache_folder(beside) / name
@@ -98,7 +98,7 @@ def _build(
 
 
 def _write_images(path: Path, shape: tuple[int, ...], images: Iterable[Bytes]) -> None:
-    # Written and not mapped: on a full disk a write is an error, where a mapped page would kill the process.
+    # Written, not mapped: on a full disk a write raises an error, while a mapped page would kill the process.
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -109,7 +109,7 @@ def _write_images(path: Path, shape: tuple[int, ...], images: Iterable[Bytes]) -
 def _remove_left_behind(place: Path) -> None:
     """Remove unfinished caches of killed processes; the lock ensures that no other process is writing."""
     for left in place.parent.glob(f".{place.name}-*"):
-        # A further dash belongs to a cache with a longer name, which has a lock of its own.
+        # A further dash belongs to a cache with a longer name, which has its own lock.
         if "-" not in left.name.removeprefix(f".{place.name}-"):
             shutil.rmtree(left, ignore_errors=True)
 

@@ -32,7 +32,7 @@ def _rows() -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
     file = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     if file.exists():
         return np.loadtxt(file, delimiter=",")
-    from sklearn.datasets import load_digits as read  # wherever another version keeps it
+    from sklearn.datasets import load_digits as read  # other versions may store it elsewhere
 
     raw = read()
     return np.column_stack([raw.data, raw.target])

@@ -45,7 +45,7 @@ def fetch(name: str, data_dir: Path, *, progress: Progress | None = None, offici
     if _is_there(official, target):
         return target
     with _alone(data_dir, official):
-        if not _is_there(official, target):  # another process may have brought it while this one waited
+        if not _is_there(official, target):  # another process may have fetched it meanwhile
             _bring(official, data_dir, progress)
     return target
 
@@ -79,7 +79,7 @@ def _bring(official: Official, data_dir: Path, progress: Progress | None) -> Non
         path = download(archive, inside, progress=progress, by_hand=missing)
         if official.unpacks:
             unpack(path, target)
-            if archive.file in missing:  # one that was there before is the user's
+            if archive.file in missing:  # an existing archive belongs to the user
                 path.unlink()
 
 
@@ -100,7 +100,7 @@ def _alone(data_dir: Path, official: Official) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)  # those who wait open it by its name, and find a new one
+        lock.unlink(missing_ok=True)  # waiting processes open it by its name and find a new one
         held.release()
         for folder in reversed(made):
             with suppress(OSError):  # it is not empty
@@ -157,7 +157,7 @@ def _receive(archive: Archive, part: Path, progress: Progress | None) -> None:
                 file.write(chunk)
                 have += len(chunk)
                 if have > archive.num_bytes:
-                    break  # not what was asked for; the digest says so
+                    break  # not the requested bytes; the digest will differ
                 if progress is not None:
                     progress(f"fetching {archive.file}", have, archive.num_bytes)
     if have < archive.num_bytes:
@@ -174,7 +174,7 @@ def _answer(request: urllib.request.Request) -> Any:
 
 
 def _chunks(answer: Any, goes_on: bool) -> Iterator[bytes]:
-    """The chunks that arrive; an error here is the network's, one while writing them is not."""
+    """The received chunks; errors here come from the network, errors while writing do not."""
     while True:
         try:
             chunk: bytes = answer.read(CHUNK)
@@ -225,7 +225,7 @@ def unpack(archive: Path, target: Path) -> None:
 def _unpack_zip(archive: Path, work: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         for entry in file.infolist():
-            # zipfile would quietly bend such a name; what is odd is refused instead.
+            # zipfile would silently change such a name; it is refused instead.
             if Path(entry.filename).is_absolute() or ".." in Path(entry.filename).parts or "\\" in entry.filename:
                 raise CannotFetch(f"{archive} holds {entry.filename!r}, which would leave its folder")
         file.extractall(work)

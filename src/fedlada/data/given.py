@@ -112,7 +112,7 @@ def columns(dataset: Any, *, x: str | Sequence[str] | None = None, y: str | None
 
 
 def readable(data: Any, *, one_by_one: bool = False) -> Any:
-    """The data as `Arrays` or as a torch `Dataset`; anything else, such as `Images`, as it is.
+    """The data as `Arrays` or as a torch `Dataset`; anything else, such as `Images`, unchanged.
 
     `one_by_one` asks for samples that can be collated, so for a `Dataset` where arrays would do.
     """
@@ -131,7 +131,7 @@ def readable(data: Any, *, one_by_one: bool = False) -> Any:
     if isinstance(data, Columns) and comes_from(data.dataset, "datasets") and not one_by_one:
         return data.arrays()
     if isinstance(data, list) and data and all(isinstance(one, tuple) and len(one) == 2 for one in data):
-        return Rows(data)  # samples; those of clients were joined before
+        return Rows(data)  # a list of samples; lists of clients were joined before
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return Pairs(*data) if one_by_one else Arrays(*data)
     return data
@@ -154,7 +154,7 @@ def collated(dataset: Any, collate_fn: Collate) -> Arrays:
 
 
 def items(dataset: Any, numbers: Sequence[int]) -> list[Any]:
-    """Samples of a data set, by its own way of reading several where it has one."""
+    """Samples of a data set, read by its own batch method if it has one."""
     if hasattr(dataset, "__getitems__"):
         return list(dataset.__getitems__([int(number) for number in numbers]))
     return [dataset[int(number)] for number in numbers]
@@ -230,7 +230,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def has_rows(values: Any) -> bool:
-    """Whether something is a collection of numbers, and not one of them."""
+    """Whether a value is a collection of numbers, not a single number."""
     return values.ndim > 0 if hasattr(values, "ndim") else hasattr(values, "__len__") and not isinstance(values, str)
 
 

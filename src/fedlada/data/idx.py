@@ -66,7 +66,7 @@ def _shape(path: Path, file: BinaryIO | gzip.GzipFile) -> tuple[int, ...]:
 
 
 def _at_most(num_bytes: int, file: BinaryIO | gzip.GzipFile) -> bytearray:
-    """So many bytes, or fewer where the file ends; a packed one is unpacked no further."""
+    """This many bytes, or fewer if the file ends; a compressed file is unpacked no further."""
     found = bytearray()
     while chunk := file.read(min(CHUNK, num_bytes - len(found))):
         found += chunk

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that Pillow may open, whatever a file's name: it would hand others to programs such as Ghostscript."""
 MOST_PIXELS = 80_000_000
-"""Of one image, as it is and as it is scaled; above a few more Pillow warns of bombs itself."""
+"""Limit for one image, before and after scaling; slightly above it Pillow itself warns of decompression bombs."""
 GREY = ("1", "L", "LA", "La")
 REFUSED = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 """Pillow's modes without a range that could be brought to bytes; it would cut them off at 255."""
@@ -35,7 +35,7 @@ class Faults:
         self.found: list[ValueError] = []
 
     def none_in(self, read: Callable[..., Found], file: str, *how: Any) -> Found | None:
-        """The value that a function reads from a file; None where the file is at fault, which is noted."""
+        """The value that a function reads from a file; None if the file is faulty, which is recorded."""
         try:
             return read(file, *how)
         except ValueError as error:
@@ -82,14 +82,14 @@ def is_grey(file: str) -> bool:
 
 @contextmanager
 def _opened(file: str) -> Iterator[Image]:
-    """The open file; Pillow's plugins raise anything at all, and nothing of it names the file."""
+    """The open file. Pillow's plugins can raise any error, without the name of the file."""
     try:
         from PIL import Image
     except ImportError:
         raise ModuleNotFoundError("image files need pillow: pip install 'fedlada[images]'") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # what is too large is refused below
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large images are refused below
             image = Image.open(file, formats=FORMATS)
     except Exception as error:
         raise ValueError(f"{file} is not an image that can be read: {error}") from None
@@ -120,7 +120,7 @@ def _bytes(file: str, image: Image, mode: str) -> Image:
         image = PIL.Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in REFUSED:
         raise Unfit(f"{file} holds {REFUSED[image.mode]} (Pillow's mode {image.mode}): save it with 8 or 16 bits")
-    # An alpha channel is left out: a transparent pixel counts with the colour that is stored for it.
+    # An alpha channel is dropped: a transparent pixel has the colour that is stored for it.
     return image.convert(mode)
 
 
@@ -130,7 +130,7 @@ def _has_16_bits(image: Image) -> bool:
 
 
 def _scaled_size(sides: tuple[int, int], size: int) -> tuple[int, int]:
-    """Width and height where the shorter of both is `size`."""
+    """Width and height after the shorter side is scaled to `size`."""
     factor = size / min(sides)
     width, height = (max(size, round(side * factor)) for side in sides)
     return width, height
@@ -146,7 +146,7 @@ def _check_scaled(file: str, sides: tuple[int, int], size: int) -> None:
 
 
 def _scaled(image: Image, size: int) -> Image:
-    """The shorter side scaled to `size`, then the middle."""
+    """Scale the shorter side to `size`, then crop the centre."""
     width, height = _scaled_size(image.size, size)
     left, top = (width - size) // 2, (height - size) // 2
     return image.resize((width, height)).crop((left, top, left + size, top + size))

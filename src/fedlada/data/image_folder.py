@@ -153,7 +153,7 @@ def _list_classes(folder: Path, names: Sequence[str], inside: str = "") -> Listi
 
 
 def _left_out(place: Path) -> list[str]:
-    """Files of a class's folder that are not read, but may have been meant to be."""
+    """Files of a class's folder that are not read, but may have been intended as images."""
     found = []
     for entry in os.scandir(place):
         if entry.name.startswith("."):
@@ -209,11 +209,11 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _common_shape(train: Listing, test: Listing, image_size: int | None) -> tuple[int, ...]:
-    """Of all images of both splits: as large as the first one for training, grey only if every one is."""
+    """The shape of all images of both splits: as large as the first training image, grey only if all are."""
     faults = Faults()
     colours = [faults.none_in(is_grey, file) for file in (*train.files, *test.files)]
     faults.refuse()
-    # Of one that can be read: the others are named when all are decoded.
+    # From one that can be read; the others are reported when all are decoded.
     sizes = ((image_size, image_size),) if image_size else (faults.none_in(upright_size, file) for file in train.files)
     width, height = next((size for size in sizes if size is not None), (1, 1))
     return (1 if all(colours) else 3, height, width)
@@ -235,7 +235,7 @@ def _decode(
             yield nothing if image is None else image
             if progress is not None and (number % 500 == 499 or number + 1 == len(listing.files)):
                 progress(f"decoding {split} images", number + 1, len(listing.files))
-        faults.refuse()  # what was written up to here goes away
+        faults.refuse()  # the unfinished cache is removed
 
     name = split if image_size is None else f"{split}-{image_size}"
     return open_or_build(folder, name, fingerprint, listing.labels, shape, images)
@@ -244,7 +244,7 @@ def _decode(
 def _fingerprint(folder: Path, shape: object, *listings: Listing) -> str:
     """A digest of all that a cache depends on: each file's name, size, time and class, and the shape."""
     digest = hashlib.sha256(repr(shape).encode())
-    # os.path.relpath would take longer than all the rest. The folder "." is no part of the files' names.
+    # os.path.relpath would take longer than everything else. The folder "." is not part of the files' names.
     cut = len(str(folder / "x")) - 1
     for listing in listings:
         digest.update(listing.labels.tobytes())

@@ -31,7 +31,7 @@ class Images(Placeable):
     std: tuple[float, ...] = ()
     augmentation: Augmentation | None = None
     crop_size: int | None = None
-    """Cut images to so many pixels: where the augmentation says in training, from the middle otherwise."""
+    """Crop images to this many pixels: by the augmentation in training, otherwise at the centre."""
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ def load_leaf(folder: str | Path) -> tuple[LeafSplit, LeafSplit, list[str]]:
 
 
 def _read_split(place: Path, split: str) -> dict[str, tuple[list[Any], list[Any]]]:
-    """The samples of each user, who may stand in several files."""
+    """The samples of each user, who may occur in several files."""
     files = sorted((place / split).glob("*.json"))
     if not files:
         raise ValueError(
@@ -91,7 +91,7 @@ def _joined(place: Path, users: dict[str, tuple[list[Any], list[Any]]], numbers:
 
 
 def _codes(place: Path, texts: list[Any]) -> Ints:
-    """Texts of one length as the codes of their characters; what is not ASCII counts as a question mark."""
+    """Texts of one length as the codes of their characters; other characters than ASCII become question marks."""
     lengths = {len(text) for text in texts if isinstance(text, str)}
     if not all(isinstance(text, str) for text in texts) or len(lengths) != 1 or 0 in lengths:
         raise ValueError(

@@ -22,7 +22,7 @@ Split = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """The number of the client of each sample, and the clients' names in that order, where a file says them."""
+    """The client number of each sample, and the clients' names in that order, if the file has them."""
 
     train: Ints | None = None
     test: Ints | None = None
@@ -71,7 +71,7 @@ def read_npz(path: str | Path) -> tuple[tuple[Split, Split], Clients]:
 
 
 def count_clients(path: str | Path) -> int:
-    """How many clients have training samples, without reading these; 0 where the file names none or cannot be read."""
+    """The number of clients with training samples, without reading them; 0 if the file names none or is unreadable."""
     try:
         with Path(path).open("rb") as raw:
             _check_members(Path(path), raw)
@@ -80,7 +80,7 @@ def count_clients(path: str | Path) -> int:
                 is_whole = {"x", "y"} <= set(file.files)
                 client = file["client" if is_whole or "client_train" not in file.files else "client_train"]
         return len(np.unique(client[held_out(len(client), TEST_SPLIT)[0]] if is_whole else client))
-    except Exception:  # what is wrong is said when the samples are read
+    except Exception:  # errors are reported when the samples are read
         return 0
 
 
@@ -187,7 +187,7 @@ def _as_target(path: Path, name: str, y: Any) -> np.ndarray[Any, Any]:
 def _check_labels(path: Path, y: np.ndarray[Any, Any]) -> None:
     if y.dtype.kind == "f" or y.ndim == 2:
         return
-    # A model has an output for each class: one stray label would ask for a model of any size.
+    # A model has one output per class, so a single wrong label could require a model of any size.
     largest = int(y.max())
     if largest >= len(y):
         raise ValueError(
@@ -200,5 +200,5 @@ def _as_input(x: Any) -> Any:
     """Bytes that look like images, channels first; anything else as floats."""
     if are_images(x):
         return channels_first(x)
-    # Bytes in the other order, as another kind of machine writes them, are put into this one's.
+    # Byte order is converted to that of this machine.
     return x.astype(x.dtype.newbyteorder("=") if x.dtype.kind == "f" else np.float32, copy=False)

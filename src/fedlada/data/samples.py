@@ -1,4 +1,4 @@
-"""Anyone's data behind one small interface: numpy or torch arrays, or a map-style torch `Dataset`."""
+"""A user's data behind one small interface: NumPy or torch arrays, or a map-style torch `Dataset`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Samples(ABC):
     """Numbered samples that can be fetched in batches, on the device that trains."""
 
     class_names: tuple[str, ...] = ()
-    """The names of the classes 0, 1, ..., where the data say them."""
+    """The names of the classes 0, 1, ..., if the data have them."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Samples(ABC):
         """The target of every sample, as partitions by class need them."""
 
     def with_inputs(self, dtype: torch.dtype) -> Samples:
-        """The same with inputs that are whole numbers in another type; others are left as they are."""
+        """The same with integer inputs converted to another type; other inputs are unchanged."""
         return self
 
     def chosen(self, rows: Ints) -> Samples:
@@ -89,13 +89,13 @@ class ArraySamples(Samples):
 
     def batch(self, indices: Ints, words: Words | None = None) -> tuple[Any, Tensor]:
         rows = torch.from_numpy(indices).to(self.y.device, non_blocking=True)
-        # Shifted by one bit, a word fits a signed integer, which is what tensors can hold.
+        # Shifted by one bit, a word fits into a signed integer, as tensors need it.
         draws = None if words is None else torch.from_numpy((words >> 1).astype(np.int64)).to(self.y.device)
         return self.take(rows, draws)
 
     def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Any, Tensor]:
         """The samples `[N]` in the order of `rows`, all on the device; `draws` are their random words (63 bits)."""
-        # index_select is the plain gather; indexing with brackets takes a slower, more general way.
+        # index_select is a plain gather; indexing with brackets is slower and more general.
         y = self.y.index_select(0, rows)
         if isinstance(self.x, Tensor):
             return self.x.index_select(0, rows), y
@@ -114,7 +114,7 @@ class ArraySamples(Samples):
 
 
 class ChosenOnDevice(ArraySamples):
-    """Some of other samples that lie on the device: gathered from there, never copied as a whole."""
+    """A subset of samples on the device: gathered from there, never copied as a whole."""
 
     def __init__(self, samples: ArraySamples, rows: Ints) -> None:
         self.samples, self.x, self.y, self.dtype = samples, samples.x, samples.y, samples.dtype
@@ -134,7 +134,7 @@ class ChosenOnDevice(ArraySamples):
 
 
 class ChosenSamples(Samples):
-    """Some of other samples, read from there."""
+    """A subset of other samples, read from there."""
 
     def __init__(self, samples: Samples, rows: Ints) -> None:
         self.samples, self.rows = samples, rows
@@ -164,7 +164,7 @@ class DatasetSamples(Samples):
         self.device = device
         self.dtype = dtype
         self.inputs: torch.dtype | None = None
-        """The type that whole-number inputs are brought to; None leaves them as they are."""
+        """The type that integer inputs are converted to; None leaves them unchanged."""
         self.class_names = class_names_of(dataset)
 
     def __len__(self) -> int:
@@ -183,7 +183,7 @@ class DatasetSamples(Samples):
             check_alike(found)
             raise ValueError(f"the samples cannot be joined into a batch ({error}): give collate_fn=") from None
         x, y = self._placed(x, self.inputs), self._placed(y)
-        # Class numbers of any width are what cross-entropy takes; the width of other integers is the user's.
+        # Cross-entropy takes class indices of any integer type; other integers keep the user's type.
         is_class = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point()
         return x, (y.long() if is_class else y)
 

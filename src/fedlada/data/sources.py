@@ -50,9 +50,9 @@ class Source:
     num_classes: int
     input_shape: tuple[int, ...]
     client: Ints | None = None
-    """The number of the client that each training sample belongs to by nature, where there is such a thing."""
+    """The natural client of each training sample, if the data have one."""
     class_groups: tuple[int, ...] | None = None
-    """The group of each class, where classes have groups."""
+    """The group of each class, if classes have groups."""
     validation: Any = None
     """Training samples held out, like `train` but never augmented."""
     class_names: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Source:
 
     @property
     def is_text(self) -> bool:
-        """Whether inputs are codes of symbols."""
+        """Whether inputs are codes of characters."""
         return not isinstance(self.train, Images) and self.train[0].dtype.kind == "i"
 
     def names_of_clients(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class Reading:
         return Source(images, tests, num_classes, (channels, *shape))
 
     def without_augmentation(self, name: str) -> None:
-        """Refuse what this data set cannot have."""
+        """Refuse options that do not apply to this data set."""
         if self.augment != "none" or self.crop_size is not None:
             flag = "--augment" if self.augment != "none" else "--crop-size"
             raise ValueError(f"{name} has no images in bytes to augment: leave {flag} out")

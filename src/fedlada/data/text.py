@@ -1,8 +1,8 @@
-"""A text task that every machine already has: the documentation inside Python's own standard library.
+"""A text task that needs no download: the docstrings of Python's standard library.
 
-Each module is a client, written by its own authors about its own subject: a partition that nobody had to invent. The
-task is to say which character follows 32 others. The text is that of the running Python, so results are comparable
-within one of its versions; a run folder refuses to resume with another.
+Each module is a client, written by its own authors about its own subject: a natural partition. The task is to predict
+the character that follows 32 others. The text is that of the running Python, so results are comparable within one of
+its versions; a run folder refuses to resume with another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUM_CHARACTERS = 128
 SPACING = 8
 """Characters from the start of one window to the next; farther where a module would have too many."""
 TRAIN_WINDOWS, TEST_WINDOWS = 500, 40
-"""At most so many of each module."""
+"""Maximum number of windows per module."""
 SHORTEST = 600
 """Characters a module's documentation must have to make a client."""
 
@@ -45,7 +45,7 @@ def load_docstrings(library: Path | None = None) -> tuple[TextSplit, TextSplit, 
         codes = np.frombuffer(text, dtype=np.uint8).astype(np.int64)
         if len(codes) < SHORTEST:
             continue
-        cut = len(codes) - len(codes) // 6  # no window reaches over it: no test character was trained on
+        cut = len(codes) - len(codes) // 6  # no window crosses it, so no test character was trained on
         names.append(path.stem)
         train.append(_windows(codes[:cut], TRAIN_WINDOWS))
         test.append(_windows(codes[cut:], TEST_WINDOWS))

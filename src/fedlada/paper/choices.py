@@ -19,12 +19,12 @@ NEVER_PRINTED: dict[str, dict[str, Any]] = {
     "fedcm": {"alpha": 0.1},
     "fedadam_amended": {"alpha": 0.1},
 }
-"""Our choice where the paper says nothing; the values of the authors' public simulator."""
+"""Our choice where the paper gives none: the values of the authors' public simulator."""
 
 CHOICES = (
     "In the preset paper FedProx's mu is 0.1 and alpha of FedCM and FedAdam(*) is 0.1: the paper prints neither; both "
     "are the values of the authors' public simulator.",
-    "There FedAdam and FedAdam(*) have L2 1e-3, as all methods on local SGD: two sentences of the paper disagree.",
+    "There FedAdam and FedAdam(*) have L2 1e-3, as all methods with local SGD: two sentences of the paper disagree.",
     "Gradients are clipped at norm 10, as in the authors' simulator; the paper does not say so.",
     "In each round v starts from zero and its maximum from the server's mean; in the preset paper the first maximum is "
     "1e-8. The server's Adam has tau 1e-2.",
@@ -40,7 +40,7 @@ AUGMENTATION = (
 )
 STEM = (
     "ResNet-18-GN has ImageNet's stem, 7x7 with stride 2 and a max-pool also at 32x32, and 2 groups in each GroupNorm; "
-    "the paper does not say, the authors' simulator has it so."
+    "the paper does not say; both follow the authors' simulator."
 )
 PRECISION = (
     "On a GPU gradients are computed in bf16, parameters and states are kept in float32; the paper says nothing."
@@ -100,8 +100,8 @@ def _printed(paper_dataset: str, method: str) -> Values:
 
 
 def _with_l2(values: Values) -> Values:
-    """The same decay before the moments; ours were searched so, where they do not say otherwise."""
-    # Said, not left out: what is left out is filled in by the data set, and that is as in the preset paper.
+    """The same decay before the moments; our values were searched this way unless they say otherwise."""
+    # Explicit, because a missing value would be filled in by the data set, as in the preset paper.
     return replace(values, hyper={**values.hyper, **({"decoupled": False} if "decoupled" in values.hyper else {})})
 
 
@@ -115,6 +115,6 @@ OURS: dict[tuple[str, str], Tuned] = {
     ("fashion-mnist", "localadam"): (2e-3, {"weight_decay": 0.0, "v_init": 1e-8, "beta1": 0.0}),
     ("fashion-mnist", "fedlada"): (5e-3, {"weight_decay": 0.0, "v_init": 1e-6, "alpha": 0.3, "beta1": 0.0}),
 }
-"""For the quick scale, on top of `paper-l2`: the best of 26 a method on held-out data (`benchmarks/results/sweep2_*`).
+"""For the quick scale, on top of `paper-l2`: the best of 26 each, on held-out data (`benchmarks/results/sweep2_*`).
 
 Not among the suggested values: they belong to that scale's model and clients, not to the data set."""

@@ -1,4 +1,4 @@
-"""T2: which optimizer on the server, which on the clients, amended or not."""
+"""T2: combinations of server and client optimizers, with and without the amendment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METHODS = tuple(COMBINATIONS)
 
 
 def _lines(setting: Setting) -> Lines:
-    """Six combinations, for as many rounds as the curves have."""
+    """Six combinations, for as many rounds as the curves."""
     return main_lines(setting, PAPER, METHODS, setting.goal(setting.scale.curve))
 
 

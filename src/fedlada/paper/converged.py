@@ -58,7 +58,7 @@ def _show(setting: Setting, results: Results) -> Shown:
         columns = ("method", "paper, converged %", "ours %", "paper's round", "our round", "paper, round 1500 %")
         notes = (
             f"Training has converged when {100 * converged.target:g} % of the clients' training data are classified "
-            "rightly (the paper does not say what it takes for that; 98 % is its target elsewhere).",
+            "correctly (the paper does not define convergence; 98 % is its target elsewhere).",
             rounds_rule(setting),
             NEVER_RULE,
             accuracy_rule(setting, "Accuracies are those of the last evaluation up to that round"),

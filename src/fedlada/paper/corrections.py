@@ -25,7 +25,7 @@ METHODS: dict[str, tuple[FederatedMethod, float]] = {
 
 
 def corrections() -> Chart:
-    """Both clients' local steps in one round, after a few in which the corrections were learnt."""
+    """Both clients' local steps in one round, after a few rounds that build up the corrections."""
     series = [
         series_of("clients' optima", OPTIMA, "points"),
         series_of("common optimum", optimum(CURVATURES, OPTIMA)[None], "points"),

@@ -31,10 +31,10 @@ def _per_round(setting: Setting, lines: Results) -> Table:
         ours = over_seeds(lines[name_of(method)], _a_round(size))
         rows.append((name_of(method), f"{VECTORS[method]} Nd", str(down), str(up), ours.text(3, without="-")))
     notes = (
-        "Nd: a vector of the model's size for each active client. The paper counts FedLADA's global direction as free; "
-        "it must travel down too.",
+        "Nd: a vector of the model's size for each active client. The paper does not count FedLADA's global direction, "
+        "which must be sent to the clients too.",
     )
-    columns = ("method", "paper's count", "vectors down", "vectors up", f"{unit} a round here")
+    columns = ("method", "paper's count", "vectors down", "vectors up", f"{unit} per round, ours")
     return Table(f"T8: cost of a round on {stands_for(setting, PAPER)}", columns, tuple(rows), notes)
 
 

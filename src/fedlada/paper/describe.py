@@ -1,4 +1,4 @@
-"""The description of a reproduction: its setting, the hyperparameters of both presets, the named choices."""
+"""The description of a reproduction: its setting, the hyperparameters of both presets, and our choices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedlada.workbench.report.table import Table
 
 
 def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:
-    """The printed values and ours beside each other, for the methods that were run."""
+    """The paper's values next to ours, for the methods that were run."""
     presets = ("paper-l2" if setting.preset == "paper-l2" else "paper", "tuned")
     methods = list(dict.fromkeys(outcome.request.experiment.method for outcome in outcomes))
     used = {outcome.request.experiment.dataset for outcome in outcomes}

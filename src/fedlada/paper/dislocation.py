@@ -58,7 +58,7 @@ def global_gradient(params: Tensor) -> Tensor:
 
 
 def excess(params: Tensor) -> float:
-    """F at a point above its minimum."""
+    """F at a point, minus its minimum."""
     return float((CURVATURES.mean(0) * (params - optimum()) ** 2).sum() / 2)
 
 
@@ -109,7 +109,7 @@ class Fork:
 
 
 def fork(alpha: float, shared_rounds: int = SHARED_ROUNDS) -> Fork:
-    """Play the shared rounds, then the one in which the servers part."""
+    """Play the shared rounds, then the one in which the servers diverge."""
     plain = recipes.fedcm(alpha=alpha, server_lr=SGD_RATE)
     moments = _adam(alpha, ADAM_RATE).init(START).optimizer
     server = plain.init(START)

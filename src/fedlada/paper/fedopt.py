@@ -17,7 +17,7 @@ PAPERS, METHODS = tuple(FEDOPT), tuple(FEDOPT["cifar10"])
 ROUNDS, LAST = 4000, 100
 """Rounds of a run, and of the mean at its end."""
 EVERY = 5
-"""Rounds between evaluations where they are many: the published mean is over an evaluation of each."""
+"""Rounds between evaluations of long runs; the published mean is over all rounds."""
 THEIRS: dict[str, Any] = {
     "num_clients": 500,
     "cohort_size": 10,
@@ -39,7 +39,7 @@ def requests(setting: Setting) -> list[Request]:
     rounds = min(ROUNDS, setting.scale.curve) if setting.scale.name != "full" else ROUNDS
     needed = []
     for paper in setting.datasets(*PAPERS):
-        # Other data that stand for these have no groups of classes and images of their own size.
+        # Data sets that stand for these have no groups of classes, and other image sizes.
         own = {**THEIRS, **DIVIDED[paper]} if setting.dataset(paper) == paper else {"lr_decay": 1.0}
         for method in setting.methods(*METHODS):
             lr, server_lr, tau = FEDOPT_VALUES[paper][method]
@@ -56,7 +56,7 @@ def _group(setting: Setting, paper: str, method: str) -> str:
 
 
 def show(setting: Setting, results: Results) -> Shown:
-    """Published and own accuracies beside each other, a table and a chart for each data set."""
+    """Published accuracies next to ours, a table and a chart for each data set."""
     tables, charts = [], []
     for paper in setting.datasets(*PAPERS):
         lines = {name_of(one): results[_group(setting, paper, one)] for one in setting.methods(*METHODS)}

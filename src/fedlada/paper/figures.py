@@ -1,4 +1,4 @@
-"""The figures that are drawn from runs, F1 to F7: tables of where their lines end, and their charts."""
+"""The figures that are drawn from runs, F1 to F7: their charts, and tables of the final values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedlada.workbench.report.table import Table
 SERVER_OR_CLIENTS = ("fedavg", "fedadam", "localadam")
 SHARES = (0.05, 0.1, 0.2, 0.5)
 AMENDED_ALPHAS = (0.1, 0.3, 0.5, 1.0)
-"""The paper says "different alpha" and names 1 alone, which is FedAdam: the others are our choice."""
+"""The paper says "different alpha" and names only 1, which is FedAdam; the others are our choice."""
 SERVER_RATES = (0.1, 0.01, 0.001, 0.0001)
 COMMON = {"alpha": 0.1, "server_lr": 0.1}
 SMOOTH = ("fedavg", "fedadam", "localadam", "fedlada")
@@ -135,7 +135,7 @@ def _activations(setting: Setting) -> list[Panel]:
 
 
 def _consistency(setting: Setting) -> list[Panel]:
-    """FedLADA's amendment against SCAFFOLD's correction: accuracy, and how far clients end from each other."""
+    """FedLADA's amendment against SCAFFOLD's correction: accuracy and client drift."""
     goal, place = setting.goal(setting.scale.curve), stands_for(setting, "cifar10")
     group = main_group(setting, "cifar10", "scaffold")
     lines = {"SCAFFOLD": setting.requests(group, "cifar10", "scaffold", goal)}

@@ -18,7 +18,7 @@ from fedlada.workbench.report.table import Table
 
 PAPER, ROUNDS = "cifar10", 1000
 CONCENTRATIONS = (0.6, 0.1)
-"""Of the published four columns those that are run."""
+"""The columns that are run, of the four published ones."""
 ADAPTIVE = {"FedLADA, printed values": ("fedlada", "paper"), "FedLADA, searched values": ("fedlada", "tuned")}
 """Rows that the simulator's table does not have: the method and the preset."""
 METHODS = (*SIMULATOR, "fedlada", "fedlada_sam")
@@ -57,7 +57,7 @@ def published_values(method: str) -> dict[str, Any]:
 
 
 def _show(setting: Setting, results: Results) -> Shown:
-    """Published and own accuracies beside each other, a table and a chart for each partition."""
+    """Published accuracies next to ours, a table and a chart for each partition."""
     found = {one: of_lines(_lines(setting, one), results) for one in CONCENTRATIONS}
     charts = (outcome_curves(f"FLSIM: Dirichlet {one:g}", own, "test_accuracy") for one, own in found.items())
     return Shown(tuple(_table(setting, own, one) for one, own in found.items()), tuple(charts))

@@ -134,7 +134,7 @@ VECTORS: dict[str, int] = {
     "localadam": 2,
     "fedlada": 2,
 }
-"""T8: what a round costs by the paper's count, in Nd (a vector of the model's size for each active client)."""
+"""T8: the cost of a round by the paper's count, in Nd (a vector of the model's size for each active client)."""
 COST_TOTALS: dict[str, tuple[int, int | None]] = {
     "fedavg": (94, 537),
     "fedprox": (91, 511),
@@ -154,7 +154,7 @@ COST_RATIOS: dict[str, tuple[float, float | None]] = {
     "localadam": (1.38, None),
     "fedlada": (0.95, 0.69),
 }
-"""T8: total cost to 70 % and to 80 % on CIFAR-10 relative to FedAvg, as printed (cut, not rounded)."""
+"""T8: total cost to 70 % and to 80 % on CIFAR-10 relative to FedAvg, as printed (truncated, not rounded)."""
 
 SIMULATOR: dict[str, dict[float, float]] = {
     "fedavg": {0.6: 80.65, 0.3: 79.75, 0.1: 77.31},
@@ -181,7 +181,7 @@ SIMULATOR_SECONDS = {
     "fedspeed": 29.48,
     "fedsmoo": 30.43,
 }
-"""A round of it on a V100."""
+"""Seconds per round of that simulator on a V100."""
 
 FEDOPT: dict[str, dict[str, float]] = {
     "cifar10": {"fedavg": 72.8, "fedavgm": 77.4, "fedadagrad": 73.1, "fedadam": 77.4, "fedyogi": 78.0},
@@ -204,4 +204,4 @@ FEDOPT_VALUES: dict[str, dict[str, tuple[float, float, float | None]]] = {
         "fedyogi": (10**-1.5, 1.0, 0.1),
     },
 }
-"""Their clients' rate, server's rate and tau."""
+"""Their client learning rate, server learning rate and tau."""

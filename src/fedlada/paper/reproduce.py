@@ -140,7 +140,7 @@ def asked_for(targets: list[str], flags: dict[str, Any]) -> tuple[dict[str, Sett
 
 
 def _folder_name(targets: list[str], flags: dict[str, Any]) -> str:
-    """By all that changes what is shown: a part of a table, or a shorter one, must not replace the whole one."""
+    """Named by all settings that change the result: a partial table must not replace the whole one."""
     is_everything = set(targets) == set(OF_THE_PAPER)
     words = [
         "all" if is_everything else "-".join(targets),
@@ -245,7 +245,7 @@ def _say(shown: dict[str, Shown], outcomes: list[Outcome], folder: Path, flags: 
 
 
 def _command(targets: list[str], flags: dict[str, Any], out: Path | None) -> str:
-    """The command that makes this folder again, on one machine and to its end."""
+    """The command that reproduces this folder on one machine."""
     named = (
         "scale",
         "preset",

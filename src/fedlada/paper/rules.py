@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedlada.paper.setting import Setting
 
-NEVER_RULE = "∞: not reached in the rounds run; (n of m: ...) says how many of the seeds arrived."
-RATIO_RULE = "Ratios are to the best of the column; ours only where every seed arrived."
+NEVER_RULE = "∞: not reached in the rounds run; (n of m: ...) is the number of seeds that reached it."
+RATIO_RULE = "Ratios are to the best of the column; ours only where every seed reached the target."
 
 
 def rounds_rule(setting: Setting) -> str:
@@ -23,7 +23,7 @@ def rounds_rule(setting: Setting) -> str:
 
 
 def seeds_rule(setting: Setting) -> str:
-    """Over what is averaged."""
+    """The seeds of the average."""
     if len(setting.seeds) == 1:
         return f"One seed ({setting.seeds[0]})."
     return f"Mean ± standard deviation over {len(setting.seeds)} seeds ({', '.join(map(str, setting.seeds))})."
@@ -31,11 +31,11 @@ def seeds_rule(setting: Setting) -> str:
 
 def accuracy_rule(setting: Setting, what: str) -> str:
     """Which accuracy is shown."""
-    smoothed = "" if setting.smooth == 1 else f", as the mean of {setting.smooth} evaluations that follow each other"
+    smoothed = "" if setting.smooth == 1 else f", as the mean of {setting.smooth} consecutive evaluations"
     return f"{what}{smoothed}. {seeds_rule(setting)}"
 
 
 def best_and_last_rule(setting: Setting) -> str:
     """Which of a run's accuracies are shown where the paper's may be either."""
     rounds = setting.goal(setting.scale.curve).rounds
-    return accuracy_rule(setting, f"The paper does not say whether best or last; here both, of {rounds} rounds")
+    return accuracy_rule(setting, f"The paper does not say whether best or last; both of {rounds} rounds are given")

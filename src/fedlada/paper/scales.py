@@ -15,7 +15,7 @@ FASHION_MNIST_PLACES = ("data", "/usr/share/datasets")
 
 @dataclass(frozen=True)
 class Accuracies:
-    """The accuracies that tables wait for, in 0..1."""
+    """The target accuracies of tables, in 0..1."""
 
     early: float
     middle: float
@@ -42,10 +42,10 @@ class Scale:
     """Local epochs for the paper's 2, 4, 5, 10 and 20."""
     accuracies: Mapping[str, Accuracies]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Other fields of every experiment, where they are not those that suit the data set."""
+    """Other fields of every experiment that differ from the data set's defaults."""
     lenet_models: Mapping[str, str] = field(default_factory=dict)
     for_lenet: Scale | None = None
-    """The scale that the study of activations has instead: convolutions take long on a CPU."""
+    """The scale of the study of activations: convolutions are slow on a CPU."""
     bytes_unit: tuple[str, float] = ("MB", 1e6)
     """Unit of traffic in tables."""
     checkpoint_every: int = 25
@@ -119,7 +119,7 @@ SCALES = ("smoke", "quick", "full")
 
 
 def scale_of(name: str, data_dir: str | None) -> tuple[Scale, str | None]:
-    """The scale of that name, and where its data lie."""
+    """The scale of that name, and the folder of its data."""
     if name == "full":
         return FULL, data_dir
     if name == "smoke":

@@ -30,15 +30,15 @@ class Setting:
     smooth: int = 1
     """Evaluations in a moving average."""
     chosen_datasets: tuple[str, ...] = ()
-    """Those of the paper's data sets to use, where not all; the first stands for one that is left out."""
+    """The paper's data sets to use, if not all; the first stands for those left out."""
     chosen_methods: tuple[str, ...] = ()
-    """Those of a target's methods to run, where not all."""
+    """The methods of a target to run, if not all."""
     messages: str = "float32"
     """The compression of every run's messages."""
     tell: Callable[[str], None] | None = field(default=None, compare=False)
-    """Called with what is computed on the spot."""
+    """Called with a description of what is being computed without runs."""
     folder: Path | None = field(default=None, compare=False)
-    """Where that is kept, so that it is computed once."""
+    """The folder that stores such results, so that they are computed once."""
 
     @classmethod
     def named(cls, scale: str, *, data_dir: str | None = None, **others: Any) -> Setting:
@@ -85,7 +85,7 @@ class Setting:
         return values_of(preset or self.preset, dataset if dataset in DATASETS else paper, dataset, method)
 
     def title(self, paper: str) -> str:
-        """That data set's name for people."""
+        """The data set's title."""
         return TITLES[self.dataset(paper)]
 
     def accuracies(self, paper: str) -> Accuracies:
@@ -97,7 +97,7 @@ class Setting:
         return Milestone(metric, target, self.smooth)
 
     def goal(self, rounds: int, *until: Milestone) -> Goal:
-        """So many rounds, or as many as are allowed."""
+        """This many rounds, or as many as are allowed."""
         return Goal(rounds if self.max_rounds is None else min(rounds, self.max_rounds), until)
 
     def requests(
@@ -139,7 +139,7 @@ class Setting:
             method=method,
             dataset=dataset,
             data_dir=None if dataset == "digits" else self.data_dir,
-            # All of them: what is left out would be filled in with what suits the data set that stands for the paper's.
+            # All of them: missing values would become the defaults of the data set that stands for the paper's.
             hyper={**hyper_parameters(method), **values.hyper, **(hyper or {})},
             device=self.device,
             **fields,

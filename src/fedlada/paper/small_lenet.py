@@ -1,4 +1,4 @@
-"""LeNet in small, for the study of activations on small grey images: any size, ten classes."""
+"""A small LeNet for the study of activations on grey images of any size, with ten classes."""
 
 from __future__ import annotations
 

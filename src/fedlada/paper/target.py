@@ -42,9 +42,9 @@ class Target:
     papers: tuple[str, ...] = ()
     """The paper's data sets that it is about."""
     methods: tuple[str, ...] = ()
-    """The methods it compares, of which some can be left out; none where it is about the variants of one."""
+    """The methods it compares, of which some can be left out; none if it compares variants of one method."""
     requests: Callable[[Setting], Sequence[Request]] = lambda _: ()
-    """The runs that it needs; none where all is computed on the spot."""
+    """The runs that it needs; none if it is computed without runs."""
     show: Callable[[Setting, Results], Shown]
     smoke_seeds: int = 1
     """How many seeds a scale takes by default."""
@@ -67,7 +67,7 @@ def group(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def each_once(*lines: Mapping[Name, Sequence[Request]]) -> list[Request]:
-    """All runs of these lines; those that two of them share are there once."""
+    """All runs of these lines; shared ones occur once."""
     groups = {own[0].group: own for one in lines for own in one.values()}
     return [request for own in groups.values() for request in own]
 
@@ -85,7 +85,7 @@ def printed(value: float | None, digits: int = 1) -> str:
 
 
 def ratios(values: Sequence[float | None]) -> list[str]:
-    """Each relative to the best (lowest) of them; nothing for what never arrived."""
+    """Each relative to the best (lowest) of them; empty where a target was never reached."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return ["-"] * len(values)

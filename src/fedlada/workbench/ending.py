@@ -30,9 +30,7 @@ def when_asked_to_end(
 
     def decide(number: int, frame: FrameType | None) -> None:
         if number == HANGUP:
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # a shell forwards its own hang-up: the second is not a second request
+            signal.signal(number, signal.SIG_IGN)  # a shell forwards its own hang-up: this is not a second request
             _let_go_of_the_terminal()
         if callable(handler):
             handler(number, frame)
@@ -53,7 +51,7 @@ def _let_go_of_the_terminal() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         with suppress(OSError):  # it was closed from the start
-            # Only a file is sure to be there still: who reads a pipe has been hung up on as well.
+            # Only a file surely still exists: the reader of a pipe has received the hang-up as well.
             if not stat.S_ISREG(os.fstat(stream).st_mode):
                 os.dup2(nowhere, stream)
     os.close(nowhere)

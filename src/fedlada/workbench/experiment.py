@@ -185,7 +185,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             by_coins=self.cohorts == "bernoulli",
             rounds=self.rounds,
         )
-        full = copy.copy(self)  # not `replace`: what is filled in need not be checked again
+        full = copy.copy(self)  # not `replace`: the defaults need not be checked again
         for name, value in changed.items():
             object.__setattr__(full, name, value)
         full.__dict__["_full"] = full
@@ -212,11 +212,11 @@ class Experiment(EvaluationOptions, NoiseOptions):
         return schedule_of(self.resolved())
 
     def build_partition(self, source: Source | None) -> Partition:
-        """The rule that divides the samples of that data."""
+        """The partition of the samples among clients."""
         return partition_of(self.resolved(), source)
 
     def build_cohorts(self, source: Source) -> Cohorts:
-        """The way cohorts are drawn."""
+        """The sampling of cohorts."""
         return cohorts_of(self.resolved(), source)
 
     def load_data(self, progress: Progress | None = None) -> Source:
@@ -255,7 +255,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         return simulate(
             full.build_model(source),
             source.train,
-            # Who tunes on a validation split must not see the test set at all; personal parts leave no model for it.
+            # Tuning on a validation split must not see the test set; with personal parameters there is no single model.
             test=None if full.validation or full.personal else source.test,
             validation=source.validation,
             method=full.build_method(),
@@ -274,7 +274,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             stop_at=full.build_stop(),
             patience=full.patience,
             callbacks=[*callbacks, *trackers],
-            progress=False,  # who calls this shows it its own way
+            progress=False,  # the caller shows progress in its own way
             out=None if out is None else self.folder(out),
             engine=full.engine,
             precision=full.precision,
@@ -309,7 +309,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         )
 
     def _parts(self) -> dict[str, Any]:
-        """The parts of a method of one's own: its name does not say them, and its code may change."""
+        """The parts of a user's method: its name does not identify them, and its code may change."""
         return {PARTS: describe_method(self.build_method())} if is_own(self.method) else {}
 
     def to_json(self) -> dict[str, Any]:
@@ -331,7 +331,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         experiment = cls(**{**stored, **changes})
         known_hyper = () if is_own(experiment.method) else hyper_parameters(experiment.method)
         unnamed = [name for name in known_hyper if name not in experiment.hyper]
-        if "format" in values and unnamed:  # of a stored run, what suits the data set now decides nothing
+        if "format" in values and unnamed:  # the current defaults of a data set must not change a stored run
             raise ValueError(
                 f"the configuration does not name {unnamed[0]}: add its value to hyper, or start a new run"
             )

@@ -1,4 +1,4 @@
-"""The federation that an experiment describes: who holds which samples, who takes part, and at which rate."""
+"""The federation of an experiment: partition, client sampling and learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Full = Any
 
 
 def suited_clients(given: Full, suited: dict[str, Any]) -> dict[str, Any]:
-    """A preset with the clients that an `.npz` names, unless it is to be divided anew, and no more of them a round."""
+    """A preset with the clients that an `.npz` file names, unless it is partitioned anew; at most as many per round."""
     partition, sizes = given.partition or suited["partition"], [suited["cohort_size"]]
     if given.dataset == "npz" and given.data_dir is not None and given.partition in (None, "natural"):
         named = count_clients(given.data_dir)
         partition, sizes = ("natural", [*sizes, named]) if named else (partition, sizes)
     num_clients = suited["num_clients"]
-    if partition == "natural":  # how many there are, the data say
+    if partition == "natural":  # their number comes from the data
         num_clients = None
     elif given.partition is not None and num_clients is None:
         num_clients = PLAIN["num_clients"]
@@ -34,7 +34,7 @@ def suited_clients(given: Full, suited: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_clients(given: Full, full: Full) -> None:
-    """Refuse clients that cannot be, and options that would have no effect."""
+    """Refuse impossible numbers of clients, and options without effect."""
     count("cohort_size", full.cohort_size)
     if full.num_clients is not None:
         FixedSize(full.cohort_size).check(full.num_clients)
@@ -57,7 +57,7 @@ def check_clients(given: Full, full: Full) -> None:
 
 
 def partition_of(full: Full, source: Source | None) -> Partition:
-    """The rule that divides the samples of that data."""
+    """The partition of the samples among clients."""
     if full.partition == "natural":
         if source is None or source.client is None:
             ways = ", or save their clients as an array `client` beside x and y" if full.dataset == "npz" else ""
@@ -85,7 +85,7 @@ def partition_of(full: Full, source: Source | None) -> Partition:
 
 
 def cohorts_of(full: Full, source: Source) -> Cohorts:
-    """The way cohorts are drawn."""
+    """The sampling of cohorts."""
     assert full.cohort_size is not None
     partition = partition_of(full, source)
     num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients

@@ -33,9 +33,9 @@ class StoredRun:
     config: dict[str, Any]
     history: History
     model: nn.Module
-    """The final model, or that of the newest whole checkpoint where the run has not ended."""
+    """The final model, or that of the newest intact checkpoint if the run has not ended."""
     round: int
-    """After how many rounds the model was this."""
+    """The number of rounds after which the model was this."""
     trust: bool = False
     """Whether a model that is not built in may be imported because the folder names it."""
 
@@ -60,13 +60,13 @@ class StoredRun:
             raise ValueError(f"{path} cannot be read: {error}") from None
 
     def client_model(self, client: int) -> nn.Module:
-        """The model of one client: with its own personal parameters, where the run has such."""
+        """The model of one client, with its personal parameters if the run has any."""
         personal = personal_of(self.config.get("personal") or (), self.model)
         if personal is None:
             return self.model
         params = flatten(trainable(self.model).values())
         memory = Checkpoints(self.path / "checkpoints").load_memory(self.round, client)
-        # Behind the memories of the transforms; a client that never took part has the first one.
+        # After the transforms' states; a client that never took part has the initial one.
         own = [vector for name, vector in sorted(memory.items()) if re.fullmatch(r"memory\.\d+\.params", name)]
         return model_with(self.model, personal.joined(params, own[-1].to(params)) if own else params)
 
@@ -82,7 +82,7 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
     if model is None or isinstance(model, str):
         experiment = stored_experiment(folder, config, model=model, trust=trust, trains=False)
         model = experiment.build_model(replace(experiment, augment="none").load_data())
-    # As the run made it: what is frozen is in no checkpoint.
+    # As the run made it: frozen parameters are in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)
     network = (copy.deepcopy(made) if made is model else made).eval()
     names = read_names(folder)
@@ -113,13 +113,13 @@ def stored_experiment(
 
 
 def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Module, int]:
-    """The model as far as it was trained, and after how many rounds."""
+    """The latest model and its number of rounds."""
     final = folder / "model.safetensors"
     if final.exists():
         try:
             network.load_state_dict(load_file(final))
         except (RuntimeError, SafetensorError) as error:
-            # The first line of torch's own says only that something is wrong.
+            # The first line of torch's message has no details.
             raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[-1].strip()}") from None
         return network, num_rounds
     checkpoints = Checkpoints(folder / "checkpoints")

@@ -36,28 +36,28 @@ from fedlada.workbench.progress import Course, Display, display_for
 from fedlada.workbench.words import asked_of_a_full_gpu, show_warnings_as_lines
 
 DIVERGED_FILE = "diverged.json"
-"""In the folder of a run that diverged: the round and the error message. It would diverge again."""
+"""File in the folder of a run that diverged, with the round and the error message: it would diverge again."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: what to call it, its configuration, its folder, and how far it is needed (by default to its end)."""
+    """One run: its label, configuration, folder, and the last round that is needed (by default its end)."""
 
     label: str
     config: dict[str, Any]
     folder: Path
     goals: tuple[Goal, ...] = ()
     discards: bool = False
-    """Whether its checkpoints and its model go as soon as it has all that is needed: they can fill a disk."""
+    """Whether to delete its checkpoints and model as soon as it is complete: they can fill a disk."""
 
     @property
     def num_rounds(self) -> int:
-        """How far it goes at most."""
+        """Its last round at most."""
         return max((goal.rounds for goal in self.goals), default=int(self.config["rounds"]))
 
     @property
     def cost(self) -> float:
-        """The rough cost of a round beside one of another job: client work in epochs or steps."""
+        """The rough cost of a round relative to other jobs: client work in epochs or steps."""
         return float(self.config["cohort_size"] * (self.config["local_steps"] or self.config["local_epochs"]))
 
 
@@ -75,14 +75,14 @@ def run_jobs(
     """
     on_gpu = torch.cuda.is_available() and any(job.config["device"] != "cpu" for job in jobs)
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max((job.config["threads"] for job in jobs), default=1)  # each run sets its own again
+    threads = max((job.config["threads"] for job in jobs), default=1)  # each run sets its own
     workers = min(len(jobs), num_processes or (1 if on_gpu else max(1, num_cores // threads)))
     if on_gpu:
         threads = max(1, num_cores // workers)
     display = display_for([Course(job.label, job.num_rounds, job.cost) for job in jobs], quiet=quiet)
     way = go_on or f"the same command with --out {jobs[0].folder.parent} resumes it"
     try:
-        if workers == 1:  # a second process would do nothing but start
+        if workers == 1:  # a second process would only cost its start
             return _run_here(jobs, display, deadline, way)
         return _run_in_processes(jobs, display, deadline, workers, threads, way)
     finally:
@@ -150,7 +150,7 @@ def _context() -> Any:
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable for the processes started meanwhile: OpenMP reads its own before any code of ours runs there."""
+    """Set an environment variable for processes started meanwhile: OpenMP reads it before any of our code runs."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -182,14 +182,14 @@ def _watch(futures: Sequence[Future[str]], news: Any, display: Display) -> None:
 
 @dataclass(frozen=True)
 class _Channel:
-    """A worker's link to its parent: where to send news, when to stop."""
+    """A worker's link to its parent: where to report, when to stop."""
 
     news: Any
     stop: Any
     deadline: float | None
 
     def is_late(self, seconds: float = 0.0) -> bool:
-        """Whether the time would be over after so many more seconds."""
+        """Whether the deadline is less than this many seconds away."""
         return self.deadline is not None and time.time() + seconds >= self.deadline
 
 
@@ -221,7 +221,7 @@ def _work_for_parent(number: int, job: Job) -> str:
     assert _channel is not None
     failure = _work(number, job, _channel)
     gc.collect()
-    torch.cuda.empty_cache()  # what torch would keep for its own next run, the other processes on this GPU need
+    torch.cuda.empty_cache()  # free torch's cache for the other processes on this GPU
     return failure
 
 
@@ -237,7 +237,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         if job.discards and (reporter.has_enough or (not job.goals and reporter.is_over)):
             discard_states(job.folder)
     except TrainingDiverged as error:
-        # Whoever needs this run must know without running it again.
+        # Recorded, so that nobody runs it again.
         if error.result is not None and (job.goals or job.discards):
             write_json(job.folder / DIVERGED_FILE, {"round": len(error.result.history), "why": str(error)})
             if job.discards:
@@ -257,7 +257,7 @@ DATA_FIELDS = ("dataset", "data_dir", "augment", "image_size", "crop_size", "val
 
 @lru_cache(maxsize=1)
 def _source(*values: Any) -> Source:
-    """The data of a job, kept for the next one: most of a campaign's runs have the same."""
+    """The data of a job, cached for the next one: most runs of a campaign share them."""
     return Experiment(**dict(zip(DATA_FIELDS, values, strict=True))).load_data()
 
 
@@ -286,7 +286,7 @@ class _Reporter(Observer):
     def _tell(self, simulation: Simulation) -> None:
         history = simulation.history
         self.has_enough = bool(self.goals) and all(goal.end_in(history) is not None for goal in self.goals)
-        if self.has_enough:  # a pause: nothing is evaluated that a longer run would not evaluate
+        if self.has_enough:  # a pause: do not evaluate a round that a longer run would not evaluate
             simulation.pause("all that was needed is there")
         self.is_over = self.has_enough or simulation.round >= self.num_rounds
         self.channel.news.put((self.number, simulation.round, self.said, self.is_over))

@@ -44,10 +44,10 @@ ADVICE: dict[str, str] = {
     "tinyimagenet": "one seed, after an unequal search: fedlada is first to 35 %, scaffold ends as high; "
     "fedadam has the fewest bytes to 28 %, fedcm to 35 %",
 }
-"""Which method was ahead with these values, on the test data (`docs/results.md`, with the spread and the doubts)."""
+"""Which method was ahead with these values, on the test data (`docs/results.md` has spread and limitations)."""
 
 
 def preset(dataset: str, method: str) -> dict[str, Any]:
     """Every flag that depends on the data set or the method, and `hyper`."""
-    # What one's own needs is known where it is imported, never here.
+    # The defaults of a user's method are resolved where it is imported, not here.
     return {**SETTINGS[dataset], **({"hyper": {}, "lr_decay": 1.0} if is_own(method) else suited(method, dataset))}

@@ -38,7 +38,7 @@ def combiner_of(name: str, options: NoiseOptions) -> Combiner | str | None:
 def solved_noise(
     name: str, options: NoiseOptions, *, num_clients: int | None, cohort_size: int, by_coins: bool, rounds: int
 ) -> float | None:
-    """The noise multiplier of a private run, by its target where it is not given; None of any other.
+    """The noise multiplier of a private run, solved from its target epsilon if not given; None for other runs.
 
     It is stored with the run, so that further rounds use the same noise.
     """

@@ -19,7 +19,7 @@ LEAST_KNOWN = 0.01
 
 @dataclass(frozen=True)
 class Course:
-    """One of the runs: how far it goes at most, and what a round of it costs beside one of the others."""
+    """One of the runs: its last round at most, and the relative cost of a round."""
 
     label: str
     num_rounds: int
@@ -37,15 +37,15 @@ class Estimate:
         self.ends = [course.num_rounds for course in courses]
 
     def update(self, number: int, round: int, finished: bool) -> None:
-        """A run has got so far; one that has finished needs no more."""
+        """Record the round that a run has reached, and whether it has finished."""
         if self.first[number] is None:
-            self.first[number] = round  # what an earlier session did took none of this one's time
+            self.first[number] = round  # rounds of an earlier session took no time in this one
         self.rounds[number] = round
         if finished:
             self.ends[number] = round
 
     def share_done(self) -> float:
-        """How much of the work is done, from 0 to 1."""
+        """The share of the work that is done, from 0 to 1."""
         total = sum(course.cost * end for course, end in zip(self.courses, self.ends, strict=True))
         done = sum(course.cost * round for course, round in zip(self.courses, self.rounds, strict=True))
         return done / total if total else 1.0
@@ -56,7 +56,7 @@ class Estimate:
         for course, first, round, end in zip(self.courses, self.first, self.rounds, self.ends, strict=True):
             done += course.cost * (round - (round if first is None else first))
             left += course.cost * (end - round)
-        # The first rounds pay for the start of everything: a guess from them alone would be hours too long.
+        # The first rounds include all start-up costs: an estimate from them alone would be hours too long.
         is_known = done > LEAST_KNOWN * (done + left)
         return (time.monotonic() - self.start) * left / done if is_known else None
 
@@ -68,7 +68,7 @@ class Display:
         """A run has finished a round, or all that was needed."""
 
     def close(self) -> None:
-        """No more news."""
+        """End the display."""
 
 
 class Lines(Display):
@@ -96,7 +96,7 @@ class Lines(Display):
 
 
 class Bars(Display):
-    """A bar for all runs together, and one for each run at work."""
+    """A bar for all runs together, and one for each active run."""
 
     def __init__(self, courses: Sequence[Course]) -> None:
         self.estimate = Estimate(courses)
@@ -126,7 +126,7 @@ class Bars(Display):
 
 
 class Chores:
-    """Progress of downloads and the like: a bar for each; a line at each tenth of the way where nobody watches."""
+    """Progress of downloads and the like: a bar for each, or a line at each tenth if not on a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -135,7 +135,7 @@ class Chores:
         self.tenths: dict[str, int] = {}
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Something is so far."""
+        """Show the progress of one task."""
         if self.quiet:
             return
         if not sys.stderr.isatty():

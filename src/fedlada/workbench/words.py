@@ -25,12 +25,12 @@ def asked_of_a_full_gpu(error: Exception) -> str:
 
 
 def as_file_name(text: str) -> str:
-    """The text without letters that a name of a file or folder should not have, such as those of rules for messages."""
+    """The text without characters that a file name should not have, such as those of compression rules."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text)
 
 
 def show_warnings_as_lines() -> None:
-    """Show a warning as one line on standard error, as errors are, without its place in the code."""
+    """Show a warning as one line on standard error, as errors are, without its source location."""
 
     def show(message: Any, category: Any, *place: Any, **rest: Any) -> None:
         if issubclass(category, UserWarning):

@@ -1,7 +1,7 @@
 """Layers whose parameters are those of many clients. Their input is one batch `[C * B, ...]`, client after client.
 
-What stands between them in a user's model (activations, pooling, shortcuts) treats every sample by itself and needs no
-change. A layer writes the gradient of its parameters straight into its place in the gradient `[C, P]`.
+The other parts of a user's model (activations, pooling, shortcuts) treat every sample by itself and need no change. A
+layer writes the gradient of its parameters directly into the gradient `[C, P]`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Bank:
         self.num_samples = 0
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
-        """Take these rows as the parameters, and write gradients into those."""
+        """Read parameters from these rows, and write gradients into those."""
         self.views = {
             name: (self.layout.view(weights, name), self.layout.view(grads, name)) for name in self.layout.names
         }
 
     def begin(self, num_samples: int) -> None:
-        """A new pass: the first gradient of each parameter replaces what is there, others are added."""
+        """Begin a new pass: the first gradient of each parameter replaces the old one, further ones are added."""
         self.written, self.num_samples = set(), num_samples
 
 
 class Use(NamedTuple):
-    """How a layer is called, besides its input; only a norm is called in more than one way."""
+    """The arguments of a layer besides its input; only a norm has any."""
 
     adds: bool = False
     relu: bool = False
@@ -67,7 +67,7 @@ class StackedLayer(nn.Module, ABC):
 
     @contextmanager
     def grad(self, name: str = "weight") -> Iterator[Tensor]:
-        """Where the gradient of this use is to be written; beside an earlier one it is added to that."""
+        """The buffer for the gradient of this use; it is added to that of an earlier use in the same pass."""
         own = self.names[name]
         place = self.bank.views[own][1]
         if own not in self.bank.written:
@@ -85,13 +85,13 @@ class StackedLayer(nn.Module, ABC):
 
     @abstractmethod
     def run(self, x: Tensor, add: Tensor | None, use: Use) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The output, and what the gradient needs; only a norm adds something."""
+        """The output, and the values that the backward pass needs; only a norm adds a shortcut."""
 
     @abstractmethod
     def run_back(
         self, dy: Tensor, saved: tuple[Tensor, ...], use: Use, need_input: bool
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Write the parameters' gradients; returns those of the input and of what was added."""
+        """Write the gradients of the parameters; return those of the input and of the added shortcut."""
 
     def forward(self, x: Tensor, add: Tensor | None = None, relu: bool = False) -> Tensor:
         """The layer, seen by autograd."""

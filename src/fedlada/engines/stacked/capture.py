@@ -10,7 +10,7 @@ import torch
 
 
 def captured(work: Callable[[], None], warm_up: Callable[[], None], repeats: int = 1) -> torch.cuda.CUDAGraph:
-    """A graph of `work`; `warm_up` runs first, so that what is compiled or tuned at its first use is so already."""
+    """A CUDA graph of `work`; `warm_up` runs first, so that everything is compiled and tuned before the capture."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -25,7 +25,7 @@ def captured(work: Callable[[], None], warm_up: Callable[[], None], repeats: int
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """An older graph that is thrown away in the middle of a capture would break it."""
+    """Suspend garbage collection: destroying an older graph during a capture would break it."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -39,8 +39,8 @@ def choose_network(
 ) -> tuple[Network, bool]:
     """The stacked form of a model, and whether it takes clients with short batches; `NotStackable` says why not.
 
-    Each form is tried on real samples in float64 and plain torch: one that does not give the model's own gradients is
-    not taken.
+    Each form is tested on real samples in float64 and plain torch, and rejected if its gradients differ from the
+    model's own.
     """
     reference = _Reference(flat, samples, loss)
     try:
@@ -66,8 +66,8 @@ def choose_network(
             if compiles and isinstance(network, VmappedNetwork):
                 network.compile(*reference.recorded(VmappedNetwork(reference.flat.module, losses), module, compute))
         except torch.OutOfMemoryError:
-            raise  # says nothing of the model
-        except Exception as error:  # whatever a model does that no form foresaw
+            raise  # no property of the model
+        except Exception as error:  # a user's model can raise anything
             reasons.append(first_line(error))
             continue
         network.passed_over = reasons
@@ -76,14 +76,14 @@ def choose_network(
 
 
 def _classes(samples: Samples) -> Tensor | None:
-    """All classes that occur, where labels are classes and at hand."""
+    """All classes that occur, if labels are classes and in memory."""
     if not isinstance(samples, ArraySamples) or samples.y.is_floating_point() or samples.y.ndim != 1:
         return None
     return torch.from_numpy(np.unique(samples.labels())).to(samples.y)
 
 
 class _Reference:
-    """Reference gradients: a few real samples, two clients with slightly different parameters, one by one."""
+    """Reference gradients on a few real samples, of two clients with slightly different parameters, one by one."""
 
     def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
         self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
@@ -128,7 +128,7 @@ class _Reference:
     def check(self, network: Network, takes_short_batches: bool) -> None:
         """Refuse a form whose gradients are not the model's own."""
         layout, vector = network.layout, self.flat.vector.clone()
-        # The clients differ, so that one that reads another's parameters is found out.
+        # The clients differ, so that a form that reads another client's parameters is detected.
         clients = [vector, vector * 1.01]
         sizes = [CHECK_BATCH, CHECK_BATCH - 1 if takes_short_batches else CHECK_BATCH]
         weights = torch.stack([_weights(size, self.y.device) for size in sizes])
@@ -202,6 +202,6 @@ def _weights(size: int, device: torch.device) -> Tensor:
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
-    """Equal to rounding, client by client, in the norm."""
+    """Whether the gradients of each client are equal up to rounding, in the norm."""
     difference = torch.linalg.vector_norm(found - expected, dim=1)
     return bool((difference <= 1e-8 * torch.linalg.vector_norm(expected, dim=1) + 1e-12).all())

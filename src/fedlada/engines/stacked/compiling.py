@@ -1,4 +1,4 @@
-"""A function on all clients at once as one kernel."""
+"""Compilation of a function on all clients at once into one kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Arguments, Result]:
-    """The function as one kernel; plain where the compiler fails, which is slower and right."""
+    """The function as one kernel; where the compiler fails, the plain function, which is slower but correct."""
     from torch._dynamo.exc import TorchDynamoException  # the compiler takes a second to import
 
     # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
@@ -27,7 +27,7 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
         nonlocal fast
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's own affairs
+                warnings.simplefilter("ignore")  # warnings about the compiler itself
                 return fast(*args, **kwargs)
         except TorchDynamoException as error:
             warnings.warn(f"{what} could not be compiled and runs as it is: {error}", stacklevel=2)
@@ -40,9 +40,9 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
 def sums_in_one_order() -> dict[str, Any]:
     """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
 
-    Beside other programs another one may be the faster, and a run would not repeat.
+    On a shared GPU another kernel may measure faster, and a run would not repeat.
     """
     from torch._inductor import config
 
-    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 knows the first alone
+    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 has only the first
     return {name: value for name, value in wanted.items() if hasattr(config, name)}

@@ -19,7 +19,7 @@ def _is_plain(conv: Any) -> bool:
 
 
 def _shape(conv: Any) -> ConvShape:
-    """A line is an image of height one."""
+    """A 1-d input as an image of height one."""
     height = {"stride": 1, "padding": 0, "dilation": 1}
     sizes = {name: tuple(getattr(conv, name)) for name in height}
     whole = {name: size if len(size) == 2 else (height[name], *size) for name, size in sizes.items()}
@@ -36,7 +36,7 @@ def _kernel(weight: Tensor) -> Tensor:
 
 
 def _like(y: Tensor, x: Tensor) -> Tensor:
-    """Lines, if the input was lines; not a view, so that what follows may change it in place (ReLU often does)."""
+    """1-d again, if the input was; not a view, so that the next layer may change it in place (ReLU often does)."""
     y = y.clone() if y._is_view() else y
     shape = (*y.shape[:2], *y.shape[4 - x.ndim + 2 :])
     return y if x.ndim == 4 else torch.ops.aten._unsafe_view(y, shape)
@@ -77,7 +77,7 @@ class StackedConv(StackedLayer):
 
 
 class StackedConvTranspose(StackedLayer):
-    """The same with its ways exchanged: what a convolution does on its way back, this does forwards."""
+    """A transposed convolution: its forward pass is the backward pass of a convolution, and vice versa."""
 
     def __init__(self, bank: Bank, names: dict[str, str], conv: nn.ConvTranspose1d | nn.ConvTranspose2d) -> None:
         super().__init__(bank, names)

@@ -37,7 +37,7 @@ from fedlada.methods.testing.transforms import depends_on_order, is_random
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
-"""Local steps of a whole run: with fewer, kernels that need no compiler are done earlier."""
+"""Local steps of a whole run below which compiling takes longer than it saves."""
 WORTH_COMPILING_GRADIENTS = 20_000
 """The same for the gradient of a model that goes through vmap: compiling takes longer and gains less."""
 
@@ -72,7 +72,7 @@ class StackedEngine(Engine):
         self.method = method.suited_to(self.flat.vector)
         with quiet_recurrent(self.flat.module):
             self.loss = check_fit(self.flat, samples, loss, "training")
-        # What takes half a minute to compile is not worth it for a short run; the choice depends on nothing else,
+        # Half a minute of compiling is not worth it for a short run; the choice depends on nothing else,
         # so that a run repeats.
         self.compiles = device.type == "cuda" and (num_steps is None or num_steps >= WORTH_COMPILING)
         self.compiles_gradients = self.compiles and (num_steps is None or num_steps >= WORTH_COMPILING_GRADIENTS)
@@ -96,7 +96,7 @@ class StackedEngine(Engine):
         self.why = self._why()
 
     def _choose(self, kernels: Kernels) -> tuple[Network, bool]:
-        """The stacked form in the precision asked for, or in the model's own where it does not run in that."""
+        """The stacked form in the requested precision, or in the model's own if it does not run in that."""
         own = self.flat.vector.dtype
         try:
             return self._network(self.compute, kernels)
@@ -144,11 +144,11 @@ class StackedEngine(Engine):
                 measured = evaluate(
                     self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size
                 )
-        self.flat.train()  # frozen parts go back to where they were
+        self.flat.train()  # frozen parts return to their own mode
         return measured
 
     def _graphed(self, samples: Samples, batch_size: int) -> dict[str, float] | None:
-        """The same by a graph; None where samples or model do not allow one."""
+        """Evaluation as a CUDA graph; None where the samples or the model do not allow one."""
         if not isinstance(samples, ArraySamples) or not self.evaluates_by_graph:
             return None
         key = (samples, batch_size)
@@ -180,11 +180,11 @@ class StackedEngine(Engine):
         return map_tensors(self.network.layout.outward, upload)
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Lay out a coming round's work while the GPU is busy with this one."""
+        """Prepare the next round's work while the GPU computes this one."""
         wanted = self._rounded(len(plan.assignments))
         places = min(wanted, self.max_places or wanted)
         if not any(known == places for known, _ in self.stacks):
-            return  # how many fit is found out when the memory of this round is free
+            return  # how many fit is known only when the memory of this round is free
         self.feeds = {
             (work[0].seed, places, self.batch_size): self._feed(work, places, self.batch_size)
             for work in _chunks(plan.assignments, places)
@@ -206,7 +206,7 @@ class StackedEngine(Engine):
             self.while_waiting()
         upload, new_kept = stack.finish()
         norms = torch.linalg.vector_norm(upload.delta, dim=1, dtype=torch.float64)
-        # One question to the GPU for all numbers: each would wait for it.
+        # One transfer for all numbers: each would wait for the GPU.
         finite, squares, losses = torch.stack([_finite(upload, new_kept, places), norms**2, stack.losses]).tolist()
         for place, one in enumerate(work):
             own = map_tensors(lambda rows, place=place: rows[place], upload)  # type: ignore[misc]
@@ -214,13 +214,13 @@ class StackedEngine(Engine):
             yield Answer(one, own, memory, losses[place] / one.num_steps, squares[place], bool(finite[place]))
 
     def _stack(self, places: int, work: Sequence[Assignment]) -> Stack:
-        """A stack of that many places with room for these batches; buffers are made once and kept."""
+        """A stack with this many places and room for these batches; buffers are allocated once and kept."""
         self.batch_size = max(self.batch_size, _largest_batch(work))
         key = (places, self.batch_size)
         if key not in self.stacks:
             per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
             if 3 * places * per_client > free_bytes(self.device):
-                self._drop_stacks()  # there is no room for both sizes: what the old one held is free first
+                self._drop_stacks()  # both sizes may not fit: the old one is freed first
             self.stacks[key] = Stack(
                 self.network,
                 self.method,
@@ -244,7 +244,7 @@ class StackedEngine(Engine):
         per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
         activations = activation_bytes(self.flat, self.samples, max(self.batch_size, _largest_batch(work)))
         places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
-        if places < wanted and self.stacks:  # what stacks of other sizes hold is memory too
+        if places < wanted and self.stacks:  # stacks of other sizes hold memory too
             self._drop_stacks()
             places = places_that_fit(free_bytes(self.device), per_client, activations, wanted)
         if places < wanted:
@@ -275,7 +275,7 @@ def _largest_batch(work: Sequence[Assignment]) -> int:
 
 
 def _finite(upload: Upload, kept: Kept, places: int) -> Tensor:
-    """For each place 1 if nothing that it gives back is NaN or infinite, else 0."""
+    """For each place 1 if all its results are finite, else 0."""
     # The largest magnitude is NaN or infinite if any number is, and takes one pass without a copy.
     largest = [torch.linalg.vector_norm(v, ord=torch.inf, dim=-1) for s in (upload, kept) for _, v in named_tensors(s)]
     return torch.stack([one.expand(places) for one in largest]).isfinite().all(dim=0).double()

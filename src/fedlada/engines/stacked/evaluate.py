@@ -1,4 +1,4 @@
-"""Evaluation on a GPU as a CUDA graph: what `fedlada.engines.evaluation.evaluate` does, without the host in between."""
+"""`fedlada.engines.evaluation.evaluate` on a GPU as a CUDA graph, which does not wait for the host."""
 
 from __future__ import annotations
 

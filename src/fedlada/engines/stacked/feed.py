@@ -23,7 +23,7 @@ class Feed:
     """For K steps of C clients with batches of at most B: sample indices, random words, weights, steps of each."""
 
     rows: Array
-    """`[K, C, B]`; padding reads the client's own first sample, so that nobody sees another's."""
+    """`[K, C, B]`; padding reads the client's own first sample, never another client's."""
     draws: Array
     """`[K, C, B]`, 63 bits each."""
     weights: Array
@@ -35,12 +35,12 @@ class Feed:
 
     @property
     def is_even(self) -> bool:
-        """Whether all places work in all steps."""
+        """Whether every place is active in every step."""
         return bool((self.num_steps == len(self.rows)).all())
 
     @staticmethod
     def of(work: Sequence[Assignment], places: int, batch_size: int, *, has_dropout: bool = False) -> Feed:
-        """The work of these clients, on a stack with so many places."""
+        """The work of these clients, on a stack with this many places."""
         steps = max(one.num_steps for one in work)
         rows = np.zeros((steps, places, batch_size), dtype=np.int64)
         draws = np.zeros_like(rows)

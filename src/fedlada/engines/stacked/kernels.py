@@ -46,7 +46,7 @@ class Affine(NamedTuple):
 
 
 class Kernels(Protocol):
-    """The operations that are worth a kernel of their own."""
+    """The operations that have kernels of their own."""
 
     def conv(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Each client's images with its own weights."""
@@ -65,7 +65,7 @@ class Kernels(Protocol):
     def group_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
-        """The gradients of x and of what was added; those of scale and shift are written."""
+        """The gradients of x and of the shortcut; those of scale and shift are written into their buffers."""
 
 
 class TorchKernels:
@@ -139,12 +139,12 @@ def by_client(x: Tensor, clients: int) -> Tensor:
 
 
 def _beside(x: Tensor, clients: int) -> Tensor:
-    """`[C * B, I, H, W]` as `[B, C * I, H, W]`: the clients' channels beside each other."""
+    """`[C * B, I, H, W]` as `[B, C * I, H, W]`: the clients' channels side by side."""
     return by_client(x, clients).transpose(0, 1).flatten(1, 2)
 
 
 def _behind(x: Tensor, clients: int) -> Tensor:
-    """The way back."""
+    """The inverse: `[B, C * I, H, W]` as `[C * B, I, H, W]`."""
     return x.reshape(len(x), clients, -1, *x.shape[2:]).transpose(0, 1).flatten(0, 1)
 
 
@@ -159,5 +159,5 @@ def _per_sample(values: Tensor, x: Tensor) -> Tensor:
 
 
 def _per_client(x: Tensor, clients: int) -> Tensor:
-    """Summed over each client's samples and places: `[C, Ch]`."""
+    """The sum over each client's samples and positions: `[C, Ch]`."""
     return by_client(x, clients).transpose(1, 2).flatten(2).sum(dim=2)

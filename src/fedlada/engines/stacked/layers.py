@@ -1,4 +1,4 @@
-"""The layers that have a stacked form, each with its gradient written out; convolutions have a file of their own."""
+"""The layers that have a stacked form, each with an explicit backward pass; convolutions are in their own file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StackedLinear(StackedLayer):
         weight, bias = self.rows(), self.rows_of_bias()
         own = x.reshape(len(weight), -1, x.shape[-1])
         y = torch.bmm(own, weight.mT) if bias is None else torch.baddbmm(bias[:, None], own, weight.mT)
-        # Not a view, so that what follows may change it in place (ReLU often does).
+        # Not a view, so that the next layer may change it in place (ReLU often does).
         return torch.ops.aten._unsafe_view(y, (*x.shape[:-1], self.out_features)), (x,)
 
     def run_back(
@@ -80,7 +80,7 @@ class StackedEmbedding(StackedLayer):
 
     @staticmethod
     def supports(embedding: nn.Embedding) -> bool:
-        """Whether this form can do it."""
+        """Whether the stacked form supports this layer's settings."""
         return embedding.max_norm is None and not embedding.scale_grad_by_freq and not embedding.sparse
 
     def run(self, x: Tensor, add: Tensor | None, use: Use) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -118,7 +118,7 @@ class StackedGroupNorm(StackedLayer):
         weight, bias = self.rows(), self.rows("bias")
         affine = Affine(weight, bias, weight, bias)  # no gradient is written here
         y, saved = self.bank.kernels.group_norm(x, add, affine, self._shape(use))
-        # Only ReLU's gradient looks at the output; else what follows may change it in place.
+        # Only ReLU's gradient reads the output; without ReLU the next layer may change it in place.
         return y, (x, y if use.relu else x, *saved)
 
     def run_back(

@@ -1,6 +1,6 @@
-"""In which order a stacked engine holds the parameters.
+"""The order in which the stacked engine stores the parameters.
 
-Methods are elementwise but for norms, so the order of the P numbers is the engine's own affair. Convolution weights lie
+Methods are elementwise but for norms, so the engine may choose the order of the P numbers. Convolution weights are
 channels-last, as the kernels read them, and rows begin at addresses that are multiples of 128 bytes.
 """
 
@@ -17,7 +17,7 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter lies in a row, and its shape there."""
+    """The position of a parameter in a row, and its shape there."""
 
     start: int
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Place:
 
 
 class Layout:
-    """The engine's order of the parameters, and the way there and back."""
+    """The engine's order of the parameters, with conversions from and to the model's."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], channels_last: set[str]) -> None:
         self.names = list(parameters)
@@ -39,7 +39,7 @@ class Layout:
         self.shapes = [tuple(parameter.shape) for parameter in parameters.values()]
         self.num_params = sum(self.sizes)
         self.stride = -(-self.num_params // ALIGN) * ALIGN
-        # Those that keep the next one aligned come first; the order is otherwise the model's.
+        # Parameters that keep the next one aligned come first; otherwise the order is the model's.
         self.order = sorted(range(len(self.names)), key=lambda index: self.sizes[index] % ALIGN != 0)
         self.places: dict[str, Place] = {}
         start = 0

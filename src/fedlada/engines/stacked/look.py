@@ -1,4 +1,4 @@
-"""Where a method looks, for all clients at once: one pass over memory before each gradient."""
+"""The points at which a method takes gradients, for all clients at once: one pass over memory before each gradient."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Write = Callable[[Local, Sequence[Tensor], Tensor, Tensor | None], None]
 
 @dataclass(frozen=True)
 class Course:
-    """How one look goes."""
+    """The plan of one look."""
 
     num_gradients: int
-    """How many gradients it asks for, the last one not counted."""
+    """Number of gradients it needs, not counting the last."""
     begins_at_params: bool
 
 
 class Look:
-    """The look of a method between the gradients that it asks for.
+    """A method's `look`, split at the gradients that it asks for.
 
-    A transform asks for gradients in the middle of its own function. That function is run again for each of them,
-    with the gradients known by then; what it computes for nothing the compiler leaves out. A function that decides by
-    numbers cannot be followed without them, and is run as it is.
+    A transform asks for gradients in the middle of its own function. That function is run again for each of them, with
+    the gradients known so far, and the compiler removes what is not used. A function with control flow that depends on
+    values cannot be traced, and is run as it is.
     """
 
     def __init__(self, method: FederatedMethod, *, compiles: bool, needs_copies: bool) -> None:
@@ -41,9 +41,9 @@ class Look:
     def __call__(
         self, local: Local, weights: Tensor, grads: Tensor, active: Tensor | None, backward: Callable[[], Tensor]
     ) -> Tensor:
-        """Leave in `grads` the gradients where the method looks, and its states in those of `local`; the first losses.
+        """Write the gradients at the method's point into `grads` and its states into `local`; returns the first losses.
 
-        `weights` hold the parameters, and afterwards the point. `backward` computes `grads` there.
+        `weights` hold the parameters, and afterwards that point. `backward` computes `grads` at `weights`.
         """
         if self.course is None and self.is_followed:
             self._prepare(local)
@@ -55,7 +55,7 @@ class Look:
             if number or not self.course.begins_at_params:
                 write_point(local, gradients, weights, active)
             losses.append(backward())
-            # The last of them is read before the next one is written in the same place.
+            # Each is read before the next one is written to the same buffer.
             gradients.append(grads if number + 1 >= self.course.num_gradients else grads.clone())
         return losses[0]
 
@@ -76,7 +76,7 @@ class Look:
         return losses[0]
 
     def _prepare(self, local: Local) -> None:
-        """Follow one look without numbers."""
+        """Trace one look on tensors without data."""
         shapes = map_tensors(lambda tensor: tensor.to("meta"), local)
         points: list[Tensor] = []
 
@@ -116,11 +116,11 @@ class Look:
 
 
 Moves = list[tuple[Tensor, Tensor]]
-"""Buffers, and what is to be written into each."""
+"""Buffers, and the values to write into them."""
 
 
 def moved_states(old: PerTransform, new: PerTransform, active: Tensor | None, *, needs_copies: bool = False) -> Moves:
-    """New states beside the buffers of the old ones; clients that have finished stay as they are.
+    """Pairs of an old state's buffer and its new value; clients that have finished keep their state.
 
     With `needs_copies` a new state may be a view of an old one or of the parameters, and is copied before those are
     overwritten.
@@ -134,6 +134,6 @@ def moved_states(old: PerTransform, new: PerTransform, active: Tensor | None, *,
 
 
 def write(moves: Moves) -> None:
-    """Write all; what is written may have been computed from any of the buffers."""
+    """Write all; the values may depend on any of the buffers."""
     for place, value in moves:
         place.copy_(value)

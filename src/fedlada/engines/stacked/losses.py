@@ -1,4 +1,4 @@
-"""One loss for each client of a stack, from a loss that knows batches alone."""
+"""One loss per client of a stack, from a loss function of a single batch."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from fedlada.engines.evaluation import Loss
 from fedlada.engines.stacked.kernels import by_client
 
 MOST_SCORES = 4_000_000
-"""Of more classes than this allows not all are tried."""
+"""With more classes than this, not all of them are tried."""
 
 ClientLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Outputs and targets `[C * B, ...]` and the weight of each sample `[C, B]` (0 for padding) to losses `[C]`."""
 
 
 def client_losses(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None = None) -> tuple[ClientLosses, bool]:
-    """The stacked form of a loss, and whether it can leave samples out; seen on one batch of the data.
+    """The stacked form of a loss, and whether it can leave samples out, as tested on one batch of the data.
 
     A loss that is the mean over its samples can be weighted sample by sample, so that clients with short batches fit
-    beside others. Any other is computed on whole batches, which must then be of one size.
+    in the same stack. Any other is computed on whole batches, which must then have equal size.
     """
     if loss is F.cross_entropy or loss is cross_entropy_last:
         return _cross_entropy(classes_last=loss is cross_entropy_last), True
     if type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.reduction == "mean":
         return _cross_entropy(loss.label_smoothing, loss.ignore_index), True
-    # torch's own losses say what they are; of any other a batch shows it.
+    # torch's own losses are known; others are tested on a batch.
     is_mean = _is_plain_mean(loss) if isinstance(loss, nn.modules.loss._Loss) else _is_mean(loss, output, y, classes)
     return (_per_sample(loss), True) if is_mean else (_per_batch(loss), False)
 
 
 def _is_plain_mean(loss: nn.modules.loss._Loss) -> bool:
-    """Whether every sample counts the same: no weights of classes or positions, nothing ignored."""
+    """Whether all samples have equal weight: no weights of classes or positions, no ignored targets."""
     weighted = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight"))
     return loss.reduction == "mean" and not weighted and getattr(loss, "ignore_index", IGNORED) == IGNORED
 
 
 def _is_mean(loss: Loss, output: Tensor, y: Tensor, classes: Tensor | None) -> bool:
-    """Whether it is the mean over these samples, and over others that have all classes, which may weigh differently."""
+    """Whether it is the mean over these samples, and over samples of all classes, which may have different weights."""
     if not _is_mean_over(loss, output, y):
         return False
     if classes is None or len(classes) < 2 or output.ndim != 2 or y.ndim != 1:
@@ -72,10 +72,10 @@ def _cross_entropy(smoothing: float = 0.0, ignored: int = IGNORED, classes_last:
             each = F.cross_entropy(output, y, **options)
         counted = y != ignored if each.shape == y.shape else torch.ones_like(each, dtype=torch.bool)
         taken = (weights > 0).flatten().view(-1, *([1] * (each.ndim - 1))) & counted
-        # The mean over what counts, as torch takes it: positions of a sample may be ignored.
+        # The mean over positions that are not ignored, as in torch.
         sums = torch.where(taken, each, torch.zeros_like(each)).view(len(weights), -1).sum(dim=1)
         number = taken.view(len(weights), -1).sum(dim=1)
-        # A batch of ignored targets alone has no mean, as torch has it; padding alone must not divide by zero.
+        # A batch with only ignored targets has no mean, as in torch; pure padding must not divide by zero.
         return sums / torch.where((weights > 0).any(dim=1), number, 1)
 
     return losses
@@ -87,7 +87,7 @@ def _per_sample(loss: Loss) -> ClientLosses:
 
     def losses(output: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         each = torch.vmap(one)(output, y)
-        # A weight of zero must also silence a loss that is infinite on padding.
+        # A weight of zero must also remove a loss that is infinite on padding.
         kept = torch.where(weights > 0, each.view_as(weights), torch.zeros_like(weights))
         return (kept * weights).sum(dim=1)
 

@@ -1,4 +1,4 @@
-"""How many clients fit side by side, and where the memories of all the others stay."""
+"""The number of clients that fit in memory at once, and the storage of client states between rounds."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
 SHARE_FOR_STACK = 0.7
-"""Of the free memory: the rest is for what the model needs in between, and for others."""
+"""Share of the free memory to use; the rest is for activations and other programs."""
 UNKNOWN = 4 * 2**30
 """Assumed free where the system does not say."""
 SHARE_FOR_MEMORIES = 0.25
-"""Of a GPU's memory: clients' memories beyond it stay on the host."""
+"""Share of a GPU's memory for client states; beyond it they stay on the host."""
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes free on a device now, cached blocks of our own included."""
+    """Free bytes on a device, including blocks cached by this process."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -41,7 +41,7 @@ def bytes_per_client(method: FederatedMethod, like: Tensor, compute: torch.dtype
     """The state of one place in a stack: its vectors, the copy and the gradient that the model computes with."""
     tried = method.dry_run
     states = sum(len(one) for one in (*tried.local.states, *tried.local.kept))
-    if method.personal is not None:  # each client has its own of what is else the same for all
+    if method.personal is not None:  # shared values are copied for each client
         states += 1 + sum(len(one) for one in tried.local.shared)
     # Parameters and states stay; begin and finish hold a second set of states or uploads for a moment.
     vectors = 1 + 2 * states + len(list(named_tensors(tried.upload))) + 2 * method.looks_ahead
@@ -60,7 +60,7 @@ def activation_bytes(flat: FlatModel, samples: Samples, batch_size: int) -> int:
 
     hooks = [module.register_forward_hook(count) for module in flat.module.modules()]
     x, _ = samples.batch(np.zeros(1, dtype=np.int64))
-    flat.module.eval()  # one sample is no batch, and must change nothing
+    flat.module.eval()  # this one sample must not change running statistics
     try:
         with torch.no_grad(), quiet_recurrent(flat.module):
             call(flat.module, x)
@@ -68,21 +68,21 @@ def activation_bytes(flat: FlatModel, samples: Samples, batch_size: int) -> int:
         flat.train()
         for hook in hooks:
             hook.remove()
-    # Containers count what is inside them once more, and gradients are as large as what they belong to.
+    # An upper estimate: containers count in addition to their layers, and gradients are as large as outputs.
     return 2 * total * batch_size
 
 
 def places_that_fit(free: int, per_client: int, activations: int, wanted: int) -> int:
-    """As many places as the memory has room for, in chunks of equal size; at least one."""
+    """As many places as fit in memory, in chunks of equal size; at least one."""
     fitting = max(1, int(SHARE_FOR_STACK * free) // (per_client + activations))
     chunks = -(-wanted // fitting)
     return -(-wanted // chunks)
 
 
 class Memories:
-    """Clients' private memories between rounds: on the GPU while they are few, else in pinned memory of the host.
+    """Client states between rounds: on the GPU if they fit, else in pinned host memory.
 
-    Copies run on a stream of their own, beside the computation, until `wait`.
+    Copies run on their own stream, in parallel with the computation, until `wait`.
     """
 
     def __init__(self, layout: Layout, like: Tensor) -> None:
@@ -91,13 +91,13 @@ class Memories:
         self.on_host = False
 
     def plan(self, per_client: int, num_clients: int) -> None:
-        """Decide where the memories of so many clients go from now on."""
+        """Decide where the states of this many clients are stored from now on."""
         if self.like.is_cuda and not self.on_host:
             _, total = torch.cuda.mem_get_info(self.like.device)
             self.on_host = per_client * num_clients > SHARE_FOR_MEMORIES * total
 
     def keep(self, stacked: Kept, place: int) -> Kept:
-        """One client's memory out of the stack, in the model's order."""
+        """Store one client's state from the stack, in the model's order."""
         own = map_tensors(lambda rows: self.layout.outward(rows[place]).clone(), stacked)
         if not self.on_host or self.stream is None:
             return own
@@ -107,16 +107,16 @@ class Memories:
 
     def _to_host(self, vector: Tensor) -> Tensor:
         host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
-        vector.record_stream(torch.cuda.current_stream())  # its memory is not used again before the copy is done
+        vector.record_stream(torch.cuda.current_stream())  # the memory is not reused before the copy is done
         return host.copy_(vector, non_blocking=True)
 
     def load(self, kept: Sequence[Kept], places: int) -> Kept:
-        """The memories of the stack's clients, `[C, P]`; a place without a client has zeros, which are never used."""
+        """The states of the stack's clients, `[C, P]`; a place without a client has zeros, which are never used."""
         here = self._fetched(kept)
         names = [list(memory) for memory in kept[0].memory]
 
         def stacked(part: int, name: str) -> Tensor:
-            size = here[0].memory[part][name].numel()  # that of the model, or of its personal part
+            size = here[0].memory[part][name].numel()  # the size of the model, or of its personal part
             whole = size == self.layout.num_params
             rows = self.layout.rows(places, self.like) if whole else self.like.new_zeros(places, size)
             for place, one in enumerate(here):
@@ -126,7 +126,7 @@ class Memories:
         return Kept(tuple({name: stacked(part, name) for name in own} for part, own in enumerate(names)))
 
     def _fetched(self, kept: Sequence[Kept]) -> list[Kept]:
-        """All of them on the device; those of the host come on the copy stream, one behind the other."""
+        """All states on the device; those on the host are copied one after the other on the copy stream."""
         device = self.like.device
         if self.stream is None:
             return [map_tensors(lambda vector: vector.to(device), one) for one in kept]
@@ -139,6 +139,6 @@ class Memories:
         return here
 
     def wait(self) -> None:
-        """Until the host has all that was kept."""
+        """Wait until all states are on the host."""
         if self.on_host and self.stream is not None:
             self.stream.synchronize()

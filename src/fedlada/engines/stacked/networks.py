@@ -33,7 +33,7 @@ class Network(ABC):
 
     layout: Layout
     form: str
-    """In a few words, for the log."""
+    """A short description for the log."""
     passed_over: Sequence[str] = ()
     """Why forms that would be faster were not taken."""
     elements: Elements | None = None
@@ -46,7 +46,7 @@ class Network(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of the rows."""
+        """Release the rows."""
 
     @abstractmethod
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
@@ -81,7 +81,7 @@ class LayeredNetwork(Network):
         self.form = f"layer by layer ({len(self.layers)} stacked layers, {type(kernels).__name__})"
 
     def _converted(self, model: nn.Module, owners: dict[int, str]) -> nn.Module:
-        """A copy of the model's structure; what is frozen stays shared with the original."""
+        """A copy of the model's structure that shares frozen parameters with the original."""
         converted: dict[int, nn.Module] = {}
 
         def convert(module: nn.Module) -> nn.Module:
@@ -131,7 +131,7 @@ class LayeredNetwork(Network):
 
 
 class VmappedNetwork(Network):
-    """torch.func over the clients: for any model that it can transform."""
+    """torch.func.vmap over the clients: for any model that it can transform."""
 
     def __init__(self, model: nn.Module, losses: ClientLosses) -> None:
         self.module = model
@@ -184,7 +184,7 @@ class VmappedNetwork(Network):
         self, weights: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor]:
         in_dims = (0, 0, 0, 0, None if keys is None else 0)
-        # A model that draws random numbers itself is not stacked at all, so "error" names a mistake.
+        # A model that draws random numbers itself is never stacked, so "error" would reveal a bug.
         each = vmap(grad_and_value(self._loss), in_dims, randomness="error")
         found: tuple[dict[str, Tensor], Tensor] = each(weights, x, y, sample_weights, keys)
         return found
@@ -192,17 +192,17 @@ class VmappedNetwork(Network):
     def _loss(
         self, parameters: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
     ) -> Tensor:
-        """Of one client."""
+        """The loss of one client."""
         with self._dropout(keys), VmapRules():
             output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
         return self.losses(_wide(output), y, sample_weights[None])[0]
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters, whatever their precision: here it may be that of the computation."""
+    """The trained parameters, which may be in the precision of the computation."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _wide(output: Tensor) -> Tensor:
-    """Losses are computed in float32 at least."""
+    """Losses are computed at least in float32."""
     return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output

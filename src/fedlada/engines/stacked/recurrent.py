@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN written out, for vmap: torch's own kernels know one client at a time.
+"""LSTM, GRU and RNN written in plain operations for vmap: torch's own kernels take one client at a time.
 
 The inputs' part of all time steps is one matrix product, and so is the gradient of each weight; a time step is one
 product with the hidden state and a few elementwise operations. Under vmap the products are batched over the clients.
@@ -56,16 +56,16 @@ def _relu(inputs: Tensor, hidden: Tensor, _before: Tensor, cell: Tensor) -> Step
 
 
 class Slopes(NamedTuple):
-    """Of all time steps at once: what the gradients of a step are multiplied by, `[T, ..., gates, H]` where by gate."""
+    """Factors of the backward pass for all time steps, `[T, ..., gates, H]` where they differ by gate."""
 
     by_hidden: Tensor | None
-    """From the gradient of the hidden state to that of the gates, where these hang on it directly."""
+    """From the gradient of the hidden state to that of the gates that act on it directly."""
     by_cell: Tensor | None
     """From the gradient of the cell state to that of the gates before the last."""
     cell_by_hidden: Tensor | None
     cell_by_cell: Tensor | None
     hidden_by_hidden: Tensor | None
-    """From the hidden state before, past the gates."""
+    """From the previous hidden state, bypassing the gates."""
     reset: Tensor | None
     """The factor of the hidden state's part of the last gate (GRU)."""
 
@@ -102,7 +102,7 @@ KINDS: dict[str, tuple[Callable[..., Step], Callable[..., Slopes]]] = {
 
 
 class Sweep(torch.autograd.Function):
-    """All time steps of one layer in one direction; its gradient makes one product of each kind for all of them."""
+    """All time steps of one layer in one direction; the backward pass makes one matrix product of each kind."""
 
     @staticmethod
     def forward(
@@ -148,21 +148,21 @@ class Sweep(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
-        """All clients at once: the same with one more axis, behind time."""
+        """All clients at once: the same with one more axis after time."""
         tensors, kind = arguments[:-1], arguments[-1]
         stacked = _with_clients(tensors, in_dims[:-1], (1, 0, 0, 0, 0), info.batch_size)
         return Sweep.apply(*stacked, kind), (1, 1, 1)  # type: ignore[no-untyped-call]
 
 
 class FusedLstmBack(torch.autograd.Function):
-    """The gradient of an LSTM's time steps by the GPU's kernel; under vmap of all clients at once."""
+    """The backward pass of an LSTM's time steps by the Triton kernel; under vmap for all clients at once."""
 
     @staticmethod
     def forward(
         gates: Tensor, first_cell: Tensor, cells: Tensor, weight: Tensor, d_hiddens: Tensor, d_cells: Tensor
     ) -> tuple[Tensor, ...]:
         """Gradients of the gates `[T, ...]`, of the first hidden and of the first cell state."""
-        from fedlada.engines.stacked import triton_lstm  # needs a GPU's torch
+        from fedlada.engines.stacked import triton_lstm  # needs a torch build with Triton
 
         if gates.ndim == 4:
             return triton_lstm.backward(gates, first_cell, cells, weight, d_hiddens, d_cells)
@@ -176,7 +176,7 @@ class FusedLstmBack(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Tensor) -> tuple[Any, Any]:
-        """The clients' axis stands behind time."""
+        """The clients' axis comes after time."""
         stacked = _with_clients(arguments, in_dims, (1, 0, 1, 0, 1, 1), info.batch_size)
         return FusedLstmBack.apply(*stacked), (1, 0, 0)  # type: ignore[no-untyped-call]
 
@@ -193,7 +193,7 @@ def _fused_forward(
 
 
 def _is_fused(kind: str, like: Tensor) -> bool:
-    """Whether the GPU's kernel does it; float64 stays with torch."""
+    """Whether the Triton kernel applies; float64 is left to torch."""
     return kind == "lstm" and like.is_cuda and like.dtype != torch.float64 and _has_kernel(like.device)
 
 
@@ -214,7 +214,7 @@ def _has_kernel(device: torch.device) -> bool:
 def _with_clients(
     tensors: Sequence[Tensor], dims: Sequence[int | None], places: Sequence[int], clients: int
 ) -> list[Tensor]:
-    """Each with the clients' axis at its place."""
+    """The tensors with the clients' axis moved to its place."""
     return [
         _beside(one, place, clients) if dim is None else one.movedim(dim, place)
         for one, dim, place in zip(tensors, dims, places, strict=True)
@@ -222,17 +222,17 @@ def _with_clients(
 
 
 def _wide(like: Tensor) -> torch.dtype:
-    """In which numbers states add up over time: float32 at least."""
+    """The precision in which states are accumulated over time: at least float32."""
     return torch.promote_types(like.dtype, torch.float32)
 
 
 def _beside(one: Tensor, place: int, clients: int) -> Tensor:
-    """A tensor that all clients share, once for each."""
+    """A tensor that all clients share, expanded for each."""
     return one.unsqueeze(place).expand(*one.shape[:place], clients, *one.shape[place:])
 
 
 def _back(slopes: Slopes, weight: Tensor, d_hiddens: Tensor, d_cells: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """From the last time step to the first: gradients of the gates by inputs and by hidden states, and of the start."""
+    """From the last time step to the first: gradients of the gates (input and hidden part) and of the initial state."""
     of_inputs, of_hidden = [], []
     hidden = torch.zeros_like(d_hiddens[0])
     cell = torch.zeros_like(d_cells[0])

@@ -1,4 +1,4 @@
-"""torch's functions that vmap cannot take, or only slowly, written out in ones that it takes well."""
+"""Replacements for torch functions that vmap does not support, or only slowly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedlada.engines.stacked.recurrent import KINDS, recurrent
 
 
 class VmapRules(TorchFunctionMode):
-    """Replaces them inside a function that vmap transforms; of dropout the mode around this one takes care."""
+    """Replaces them inside a function that vmap transforms; dropout is handled by the enclosing mode."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

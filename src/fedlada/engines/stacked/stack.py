@@ -1,4 +1,4 @@
-"""C clients side by side: their state `[C, P]`, and one local step of all of them."""
+"""C clients at once: their state `[C, P]`, and one local step of all of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Stack:
     def run(
         self, broadcast: Broadcast, kept: Sequence[Kept], work: Sequence[Assignment], lr: float, feed: Feed
     ) -> None:
-        """A whole round of these clients; afterwards `finish` has what they give back. On a GPU it is only begun."""
+        """A whole round of these clients; afterwards `finish` has their results. On a GPU it is only launched."""
         self.start(broadcast, kept, feed, lr)
         if not self.uses_graphs:
             for number in range(len(feed.rows)):
@@ -79,7 +79,7 @@ class Stack:
                 warnings.warn(f"a step cannot be captured as a graph and runs slower without: {error}", stacklevel=2)
                 self.run(broadcast, kept, work, lr, feed)
                 return
-            self.start(broadcast, kept, feed, lr)  # the warm-up has moved everybody
+            self.start(broadcast, kept, feed, lr)  # the warm-up has moved every client
         for _ in range(len(feed.rows)):
             self.graphs[feed.is_even].replay()
 
@@ -91,7 +91,7 @@ class Stack:
         return captured(lambda: self.step(masked=masked), first_step, repeats=2)
 
     def start(self, broadcast: Broadcast, kept: Sequence[Kept], feed: Feed, lr: float) -> None:
-        """Every client begins its round."""
+        """Begin the round of every client."""
         self.lr.fill_(lr)
         self.step_number.zero_()
         self.losses.zero_()
@@ -102,7 +102,7 @@ class Stack:
         if self.local is None:
             self.local = self._allocate(fresh)
         for (_, place), (_, value) in zip(named_tensors(self.local), named_tensors(fresh), strict=True):
-            if place.ndim and place.stride(0) == 0:  # held once for all clients
+            if place.ndim and place.stride(0) == 0:  # stored once for all clients
                 place[0].copy_(value[0])
             elif place is not self.lr:
                 place.copy_(value)
@@ -111,7 +111,7 @@ class Stack:
         self.network.bind(self.weights, self.grads)
 
     def _load(self, feed: Feed) -> None:
-        """The round's work onto the device, into buffers that stay where they are."""
+        """Copy the round's work to the device, into buffers at fixed addresses."""
         if self.rows is None or len(self.rows) < len(feed.rows):
             device, shape = self.like.device, feed.rows.shape
             self.graphs = {}
@@ -134,7 +134,7 @@ class Stack:
         self.feed = feed
 
     def _allocate(self, fresh: Local) -> Local:
-        """Buffers like a fresh local state: what is the same for all clients is held once and seen by each."""
+        """Buffers like a fresh local state; values that all clients share are stored once."""
 
         def buffer(value: Tensor) -> Tensor:
             if value is self.lr:
@@ -144,7 +144,7 @@ class Stack:
             return torch.empty(value.shape, device=value.device, dtype=value.dtype)
 
         def shared(value: Tensor) -> Tensor:
-            if self.method.personal is not None:  # in part each client's own
+            if self.method.personal is not None:  # partly per client
                 return buffer(value)
             return torch.empty(value.shape[1:], device=value.device, dtype=value.dtype).expand(value.shape)
 
@@ -186,7 +186,7 @@ class Stack:
     def finish(self) -> tuple[Upload, Kept]:
         """The clients' uploads and memories, stacked, in the engine's order of the parameters."""
         assert self.local is not None
-        # A place without a client has made no steps; it must still not divide by zero.
+        # A place without a client has made no steps and must not divide by zero.
         return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
 
 

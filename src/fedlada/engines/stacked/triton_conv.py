@@ -1,9 +1,9 @@
-"""Convolutions of many clients as matrix products whose rows are gathered on the fly: no columns are ever written.
+"""Convolutions of many clients as implicit matrix products: rows are gathered on the fly, no im2col buffer is written.
 
 x is `[C, B, H, W, I]`, weights are `[C, O, KH, KW, I]`, y is `[C, B, HO, WO, O]`; a kernel's last grid axis is the
 client.
 Taps that only ever see padding are skipped: at 1x1 a padded 3x3 kernel is its centre alone. There are no atomics, so
-sums have one order and results repeat to the bit.
+sums have a fixed order and results repeat bit for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedlada.engines.stacked.kernels import ConvShape
 from fedlada.engines.stacked.triton_tiles import Geometry, Tile, forward_tile, input_tile, settings, weight_tile
 
 COUNTS = ("M", "H", "W", "HO", "WO", "KH", "KW", "tap_h", "tap_w", "taps_w", "num_taps")
-"""A kernel is compiled once for all values of these; what decides the alignment of addresses is not among them."""
+"""A kernel is compiled once for all values of these; arguments that affect the alignment of addresses are not in it."""
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -199,13 +199,13 @@ def weight_grad(
     tile: Tile | None = None,
     programs: int = 264,
 ) -> None:
-    """dw into `grad`, which lies like the weights; where there are few tiles, the sum is made in parts, then joined."""
+    """dw into `grad`, which is laid out like the weights; with few tiles, the sum is split into parts, then reduced."""
     g = Geometry(x.shape, grad, shape)
     tile = tile or weight_tile(g, x.dtype)
     columns = tile.columns
     wide = triton.cdiv(g.kh * g.kw * g.depth, columns) if g.is_joint else g.taps[3] * triton.cdiv(g.depth, columns)
     tiles = triton.cdiv(g.out, tile.rows) * wide
-    # About two programs for every processor of a large GPU, but at least four steps of the loop for each.
+    # About two programs per multiprocessor of a large GPU, but at least four loop steps each.
     parts = max(1, min(programs // (tiles * g.clients), g.num_outputs // (4 * tile.depth)))
     part = triton.cdiv(triton.cdiv(g.num_outputs, parts), tile.depth) * tile.depth
     parts = triton.cdiv(g.num_outputs, part)

@@ -1,4 +1,4 @@
-"""The GPU's kernels; what they do not know goes to plain torch."""
+"""The Triton kernels; unsupported cases go to plain torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedlada.engines.stacked.triton_tiles import supports
 
 
 class TritonKernels:
-    """Convolutions and GroupNorm in Triton; `precision` is how float32 products are made: "tf32" or "ieee"."""
+    """Convolutions and GroupNorm in Triton; `precision` of float32 products: "tf32" or "ieee"."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
@@ -47,12 +47,12 @@ class TritonKernels:
     def group_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
-        """The gradients of x and of what was added; those of scale and shift are written."""
+        """The gradients of x and of the shortcut; those of scale and shift are written into their buffers."""
         return triton_norm.backward(_last(dy), _last(x), y, saved, affine, shape)
 
 
 def _last(x: Tensor) -> Tensor:
-    """Channels last in memory, whatever the number of axes."""
+    """Channels last in memory, for any number of axes."""
     if x.ndim == 4:
         return x.contiguous(memory_format=torch.channels_last)
     return x.movedim(1, -1).contiguous().movedim(-1, 1)

@@ -1,4 +1,4 @@
-"""The elementwise part of an LSTM's time step as one kernel in each direction; products stay with torch."""
+"""The elementwise part of an LSTM's time step as one kernel in each direction; matrix products are left to torch."""
 
 from __future__ import annotations
 

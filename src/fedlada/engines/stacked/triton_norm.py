@@ -1,4 +1,4 @@
-"""GroupNorm with a shortcut and ReLU as one kernel, forward and back. One program does one group of one sample.
+"""GroupNorm with a shortcut and ReLU as one kernel, forward and back. One program computes one group of one sample.
 
 x and y are `[N, places, channels]` in memory; scale and shift are `[C, channels]`, each client's for its N / C samples.
 """
@@ -108,7 +108,7 @@ def _backward(
 def _sum_samples(
     parts, by_scale, by_shift, channels, batch, client_stride, part_stride, BS: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
-    """The parts of each client's samples, in their order."""
+    """Sum the parts of each client's samples, in their order."""
     client = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     scales = tl.zeros((BC,), dtype=tl.float32)
@@ -139,7 +139,7 @@ def forward(x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape) -> 
 def backward(
     dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
 ) -> tuple[Tensor, Tensor | None]:
-    """dx and the gradient of what was added; those of scale and shift are written."""
+    """dx and the gradient of the shortcut; those of scale and shift are written into their buffers."""
     samples, channels = x.shape[:2]
     places, each = x[0, 0].numel(), channels // shape.groups
     clients = len(affine.weight)
@@ -158,7 +158,7 @@ def backward(
 
 
 def _tile(places: int, each: int) -> dict[str, int]:
-    """A program's tile: all channels of its group, as many places at once as registers hold."""
+    """A program's tile: all channels of its group, and as many positions at once as registers hold."""
     wide = triton.next_power_of_2(each)
     high = min(triton.next_power_of_2(places), max(1, LARGEST_TILE // wide))
     return {"PIECES": triton.cdiv(places, high), "BP": high, "BC": wide, "num_warps": 4 if wide * high >= 1024 else 2}

@@ -1,4 +1,4 @@
-"""The sizes of a convolution, and how its products are cut for the GPU."""
+"""The sizes of a convolution, and the tiling of its products for the GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST_DEPTH = 16
 
 
 def supports(shape: ConvShape) -> bool:
-    """Whether these kernels know the convolution: one group, no dilation, equal strides and paddings."""
+    """Whether these kernels support the convolution: one group, no dilation, equal strides and paddings."""
     return (
         shape.groups == 1
         and shape.dilation == (1, 1)
@@ -40,7 +40,7 @@ class Geometry:
         self.is_joint = self.depth < SMALLEST_DEPTH
 
     def _useful(self, taps: int, size: int, out: int) -> range:
-        """The taps that meet the image at some output."""
+        """The kernel taps that overlap the image at some output position."""
         met = [
             tap
             for tap in range(taps)
@@ -50,12 +50,12 @@ class Geometry:
 
     @property
     def num_outputs(self) -> int:
-        """Output places of one client."""
+        """Output positions of one client."""
         return self.batch * self.out_height * self.out_width
 
     @property
     def num_inputs(self) -> int:
-        """Input places of one client."""
+        """Input positions of one client."""
         return self.batch * self.height * self.width
 
     def arguments(self, places: int, weight: Tensor) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Geometry:
 
 
 class Tile(NamedTuple):
-    """How a product is cut: rows and columns of a program's tile, depth of one step of its loop, and how it runs."""
+    """The tiling of a product: rows and columns of a program's tile, depth of one loop step, and launch settings."""
 
     rows: int
     columns: int
@@ -77,7 +77,7 @@ class Tile(NamedTuple):
 
 
 def forward_tile(g: Geometry, dtype: torch.dtype) -> Tile:
-    """The best of those measured on an H200 with ResNet-18's layers; so are the next two."""
+    """The fastest of those measured on an H200 with ResNet-18's layers, as are the next two."""
     if g.is_joint:
         return Tile(64, 64, 32)
     return _fitted(Tile(128, 64, 64) if g.num_outputs >= 2048 else Tile(64, 64, 128), g.depth, dtype)
@@ -96,7 +96,7 @@ def weight_tile(g: Geometry, dtype: torch.dtype) -> Tile:
 
 
 def _fitted(tile: Tile, depth: int, dtype: torch.dtype) -> Tile:
-    """No deeper than the product is, and half as deep where numbers are twice as wide."""
+    """No deeper than the product, and half as deep for numbers twice as wide."""
     fitting = min(tile.depth, max(16, triton.next_power_of_2(depth)))
     return tile._replace(depth=max(16, fitting // 2) if dtype == torch.float32 else fitting)
 

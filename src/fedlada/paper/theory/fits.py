@@ -1,4 +1,4 @@
-"""Slopes with honest intervals."""
+"""Slopes with confidence intervals over seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Estimate:
 def interval(values: Sequence[float], *, choices: int = 1) -> Estimate:
     """Student's t-interval of the mean: the seeds are independent, and each gives one value.
 
-    Where the value was picked out of several `choices` the interval is wider, so that all of them hold (Bonferroni).
+    For a value selected among several `choices` the interval is wider (Bonferroni).
     """
     mean = statistics.fmean(values)
     outside = (1 - CONFIDENCE) / choices

@@ -21,7 +21,7 @@ from fedlada.paper.theory.problem import Problem
 from fedlada.paper.theory.trajectory import rounds
 
 SCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 8.0, 16.0)
-"""The theorem's local rate times each of these: the best one shows how much of a result its formula alone makes."""
+"""Factors on the theorem's local rate: the best one controls for the effect of the step-size formula."""
 THEOREM = SCALES.index(1.0)
 FIRST_HORIZON = 8
 
@@ -117,7 +117,7 @@ class Search:
     means: tuple[Tensor, ...]
 
     def rounds(self, *, best: bool = False) -> tuple[float, ...] | None:
-        """For each seed the rounds to the target, with the theorem's rate or the best scale; None if one never arrived.
+        """Rounds to the target for each seed, with the theorem's rate or the best scale; None if one never reached it.
 
         Between two horizons the mean is taken to follow a power of T.
         """
@@ -136,7 +136,7 @@ class Search:
 
     @staticmethod
     def _curve(means: Tensor, best: bool) -> list[float]:
-        # One scale for all seeds: a choice for each seed would also choose its luck.
+        # One scale for all seeds: a choice per seed would select for chance.
         scale = int(means.mean(1).argmin()) if best else THEOREM
         return [float(value) for value in means[scale]]
 
@@ -158,7 +158,7 @@ def search(problem: Problem, setting: Setting, seeds: Sequence[int], *, target: 
 def _last_crossing(horizons: Sequence[int], means: Sequence[float], target: float) -> float | None:
     """The horizon from which on the mean stays at or below the target; None if the last one is still above.
 
-    The last one, since a few wild steps can throw a short run far out, where this problem is flat.
+    The last crossing counts, since a few large steps can throw a short run far out, where this problem is flat.
     """
     if means[-1] > target:
         return None

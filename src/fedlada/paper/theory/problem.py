@@ -1,4 +1,4 @@
-"""A non-convex federated problem about which everything that the theorem assumes is known."""
+"""A non-convex federated problem for which all constants of the theorem's assumptions are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedlada.methods.validation import count, not_negative
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 WEIGHT = 0.25
-"""w: how steep the valley is beside gradient noise of about one."""
+"""w: steepness of the valley, relative to gradient noise of about one."""
 START = 2.5
 """How far the start lies from the valley in each direction: beyond 1, where the curvature is negative."""
 

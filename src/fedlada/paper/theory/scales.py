@@ -14,10 +14,10 @@ from fedlada.workbench.report.table import Table
 
 @dataclass(frozen=True)
 class Scale:
-    """How far the study goes."""
+    """The size of the study."""
 
     target: float
-    """Of the mean squared gradient norm: the lower, the longer the runs and the purer the theorem's first term."""
+    """Target of the mean squared gradient norm: the lower, the more the theorem's first term dominates."""
     cohort_sizes: tuple[int, ...]
     step_counts: tuple[int, ...]
     most_rounds: int
@@ -55,7 +55,7 @@ def study(
     own = [whole_number("seeds", seed) for seed in seeds]
     if len(set(own)) < max(len(own), 2):
         raise ValueError(f"the study needs at least two seeds, all different, to say how sure it is; got {own}")
-    scipy_stats()  # what is missing is said before minutes are spent
+    scipy_stats()  # a missing package is reported before minutes are spent
     size, tell = SCALES[scale], progress or (lambda _: None)
     planned = speedup.plans(
         cohort_sizes=size.cohort_sizes,

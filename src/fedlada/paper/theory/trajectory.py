@@ -16,7 +16,7 @@ from fedlada.methods.state import Kept, Server, map_tensors
 from fedlada.paper.theory.problem import Problem
 
 WORD_PARTS = 4
-"""Numbers of 16 bits in a random word of 64: more than enough for noise, and four times as cheap."""
+"""Random numbers of 16 bits per word of 64 bits: precise enough for noise, at a quarter of the cost."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Archive:
 
     def write(self, path: Path) -> None:
         """One line for each column of each run, the runs always in the same order."""
-        # Many runs were made in one place: what is said of it is written once, and each of them has its number.
+        # Many runs share their origin: it is written once, and each run has its number.
         origins = {run.origin: dict(run.made) for run in sorted(self.runs, key=lambda run: run.origin)}
         numbers = {origin: number for number, origin in enumerate(origins)}
         head = {"format": FORMAT, "fedlada": __version__, "made": list(origins.values()), "defaults": defaults()}
@@ -74,7 +74,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> Adopted:
-    """Make folders in a store of those runs of an archive that are needed and longer than the store's own."""
+    """Unpack those runs of an archive into a store that are needed and longer than the store's own."""
     archive = read_archive(path)
     needed: dict[str, list[Request]] = {}
     data_dirs: dict[tuple[Any, ...], dict[str | None, None]] = {}
@@ -85,7 +85,7 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
     found, taken = set(), set()
     with TemporaryDirectory() as place:
         for number, run in enumerate(archive.runs):
-            # Only a run that looks like a needed one is built: that reads its data.
+            # Build only runs that look like needed ones: building reads their data.
             alike = data_dirs.get(tuple(run.config[name] for name in ALIKE), ())
             for name, experiment in _by_digest(run, alike, path).items():
                 if name not in needed:
@@ -101,10 +101,10 @@ def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> A
 
 
 def _replaces(run: ArchivedRun, known: ArchivedRun) -> bool:
-    """Whether a file keeps this one of two that are the same run."""
+    """Whether to keep this one of two versions of a run."""
     if run.progress != known.progress:
         return run.progress > known.progress
-    # The very same run packed once more: what was said of it stays.
+    # The same run packed again: its note stays.
     return not known.made or run.to_json(0) != known.to_json(0)
 
 

@@ -29,9 +29,9 @@ DECIMALS = 5
 DIGITS = 4
 """Least significant digits of a drift, which can be very small."""
 EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")
-"""Kept for each round."""
+"""Columns kept for every round."""
 AT_EVALUATIONS = ("train_loss", "drift")
-"""Known for each round, kept where anything was evaluated."""
+"""Columns known for every round, but kept for evaluated rounds only."""
 NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
 """Columns that are not kept: which clients took part."""
 
@@ -50,15 +50,15 @@ class ArchivedRun:
     measured: Mapping[str, Mapping[int, float]]
     """By name and round."""
     data: str | None = None
-    """The digest of the data, where their name alone does not tell them."""
+    """The digest of the data, if their name alone does not identify them."""
     made: Mapping[str, str] = field(default_factory=dict)
     """Where and when it was made."""
 
     @classmethod
     def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
-        """The run in a store's folder, as far as it is there; of one from an archive is said what that said."""
+        """The run in a store's folder, as far as it is there; one from an archive keeps its note."""
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
-        config.pop(RAN_BY, None)  # of many runs it says the same
+        config.pop(RAN_BY, None)  # equal for many runs
         kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
         kind = _kind_of_device(folder, config)
@@ -78,27 +78,27 @@ class ArchivedRun:
 
     @property
     def progress(self) -> tuple[int, bool]:
-        """How far it goes."""
+        """The number of rounds."""
         return self.num_rounds, self.diverged is not None
 
     @property
     def identity(self) -> str:
-        """The same for the same run, whatever version ran it: who reads it names it by the own version anyway."""
+        """Equal for equal runs, whatever version ran them: readers name runs by their own version."""
         decides_nothing = {*DECIDES_NOTHING, "fedlada"}
         if self.config["device"] == "cuda":
-            decides_nothing -= {"rounds"}  # a short run may be another there; which are short, only the data say
+            decides_nothing -= {"rounds"}  # short runs may differ there, and only the data tell which are short
         decides = {name: value for name, value in self.config.items() if name not in decides_nothing}
         return _text({**decides, "data": self.data})
 
     @property
     def place(self) -> tuple[str, str, str, str, int]:
-        """Where it stands in a file: by data set, method, configuration, data and seed."""
+        """Its sort key in a file: data set, method, configuration, data and seed."""
         others = {name: value for name, value in self.config.items() if name != "seed"}
         return self.config["dataset"], self.config["method"], _text(others), self.data or "", self.config["seed"]
 
     @property
     def origin(self) -> str:
-        """The same for runs of which the same is said."""
+        """Equal for runs with the same note."""
         return _text(self.made)
 
     def rows(self) -> list[Row]:
@@ -126,7 +126,7 @@ class ArchivedRun:
         mark_archived(folder, version, self.made)
 
     def to_json(self, origin: int) -> dict[str, Any]:
-        """As it is written: the configuration without what is usual, the number of its origin, each column."""
+        """The written form: the configuration without defaults, the number of its origin, and each column."""
         usual = defaults()
         config = {name: value for name, value in self.config.items() if name not in usual or usual[name] != value}
         stored: dict[str, Any] = {"config": config, "made": origin, "rounds": self.num_rounds, "seconds": self.seconds}
@@ -141,7 +141,7 @@ class ArchivedRun:
     def from_json(
         cls, values: Mapping[str, Any], usual: Mapping[str, Any], origins: Sequence[Mapping[str, str]]
     ) -> ArchivedRun:
-        """The run that a version with these defaults has written in a file with these origins of runs."""
+        """Read a run written by a version with these defaults, in a file with these origins."""
         left = dict(values)
         config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
         diverged, data, origin = left.pop("diverged", None), left.pop("data", None), whole(left.pop("made"))
@@ -175,7 +175,7 @@ def defaults() -> dict[str, Any]:
 
 
 def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
-    """The kind of device; where the run had "auto", only its name can tell."""
+    """The kind of device; for "auto", only the run's name tells."""
     if config.get("device") != "auto":
         return device_kind(str(config.get("device")))
     try:
@@ -183,7 +183,7 @@ def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
             if digest(Experiment.from_json(config, device=kind)) == folder.name:
                 return kind
     except (ValueError, OSError):
-        pass  # its data are not here, say
+        pass  # such as missing data
     raise ValueError(
         f"{folder} was run with --device auto, and which device that was is known only where its data are and with "
         "the version that ran it: pack it there"
@@ -191,7 +191,7 @@ def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
 
 
 def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """The digest of its data, if what is there now is what was there then: only the run's own name can tell."""
+    """The digest of its data, if they are still the same, which only the run's name tells."""
     if config.get("dataset", Experiment.dataset) in CONTENT_BY_NAME:
         return None
     try:
@@ -239,13 +239,13 @@ def shortened(name: str, value: float) -> float:
 
 
 def packed(values: Sequence[float]) -> Any:
-    """One number where all are equal, else pairs of a number and how often it follows itself."""
+    """Run-length encoding: one number if all are equal, else pairs of a number and its count."""
     pairs = [[value, len(list(same))] for value, same in groupby(values)]
     return pairs[0][0] if len(pairs) == 1 else pairs
 
 
 def unpacked(stored: Any, length: int) -> list[float]:
-    """The numbers again, so many of them."""
+    """Decode the numbers, of which there must be `length`."""
     pairs = [[stored, length]] if is_number(stored) else stored
     values = [one for value, times in pairs for one in [number(value)] * whole(times)]
     if len(values) != length:

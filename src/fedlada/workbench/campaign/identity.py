@@ -1,4 +1,4 @@
-"""The identity of a run: every setting that decides a bit of it, the data and the kind of device."""
+"""The identity of a run: every setting that affects its bits, the data and the kind of device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DataFacts(NamedTuple):
 
 
 def whole_length(experiment: Experiment) -> int:
-    """The rounds of a run, up to a round in which everything is evaluated anyway.
+    """The rounds of a run, rounded up to one in which everything is evaluated anyway.
 
     A simulation evaluates its last round out of turn; a longer run would not have done so there.
     """
@@ -52,7 +52,7 @@ def digest(experiment: Experiment) -> str:
     return _digest(json.dumps(experiment.to_json(), sort_keys=True))
 
 
-@lru_cache(maxsize=100_000)  # asked for many times, and on a GPU it needs the partition
+@lru_cache(maxsize=100_000)  # cached: it is needed often, and on a GPU it depends on the partition
 def _digest(config: str) -> str:
     experiment = Experiment.from_json(json.loads(config))
     settings: dict[str, Any] = {
@@ -60,10 +60,10 @@ def _digest(config: str) -> str:
     }
     facts = data_facts(experiment)
     settings |= {"device": device_kind(experiment.device), "data": facts.digest, "measures": MEASURES}
-    if is_own(experiment.method):  # its name does not say what it is made of
+    if is_own(experiment.method):  # its name does not identify its parts
         settings[PARTS] = describe_method(experiment.build_method())
     if settings["device"] == "cuda":
-        # There short runs take other kernels than long ones, and with them other last bits.
+        # On a GPU short runs use other kernels than long ones, and so have other last bits.
         steps = whole_length(experiment) * _most_steps(experiment, facts.source)
         settings["is_long"] = steps >= WORTH_COMPILING
         if not _is_layered(experiment) and steps >= WORTH_COMPILING_GRADIENTS:
@@ -72,7 +72,7 @@ def _digest(config: str) -> str:
 
 
 def device_kind(device: str) -> str:
-    """The kind of a device, which need not be here: runs of a GPU can be shown where there is none."""
+    """The kind of a device, which need not exist here: runs of a GPU can be shown without one."""
     if device == "auto":
         return resolve_device(device).type
     try:
@@ -88,7 +88,7 @@ def data_facts(experiment: Experiment) -> DataFacts:
 
 
 def unnamed_data(experiment: Experiment) -> str | None:
-    """The digest of data that can be anything under their name; None of a published data set, whose name says all."""
+    """The digest of a user's data; None for a published data set, which its name identifies."""
     return None if experiment.dataset in CONTENT_BY_NAME else data_facts(experiment).digest
 
 

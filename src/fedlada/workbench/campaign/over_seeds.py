@@ -11,19 +11,19 @@ from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Miles
 from fedlada.workbench.report.table import NEVER, spread
 
 Value = Callable[[Outcome], float | None]
-"""A figure of a run: None where it never came to that, NaN where nobody looked."""
+"""A figure of a run: None if it was never reached, NaN if it was not measured."""
 
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """The values of those seeds that have one, and what became of the others."""
+    """The values of the seeds that have one, and the status of the others."""
 
     values: tuple[float, ...]
     num_seeds: int
     num_diverged: int = 0
     num_unfinished: int = 0
     num_unmeasured: int = 0
-    """Of those that ended: what was never measured was not missed."""
+    """Of runs that ended; values that were never measured do not count as missed."""
 
     @property
     def mean(self) -> float | None:
@@ -31,7 +31,7 @@ class OverSeeds:
         return statistics.fmean(self.values) if self.values and len(self.values) == self.num_seeds else None
 
     def text(self, digits: int = 1, *, without: str = NEVER) -> str:
-        """Mean and standard deviation; where seeds are missing, why and how many (`without`: they ended without it)."""
+        """Mean and standard deviation; if seeds are missing, why and how many (`without`: ended without a value)."""
         known = spread(self.values, f".{digits}f")
         if len(self.values) == self.num_seeds:
             return known
@@ -96,7 +96,7 @@ def best_round(metric: str, smooth: int = 1) -> Value:
 
 
 def _smoothed(outcome: Outcome, metric: str, smooth: int) -> list[float]:
-    """All values of a run that is done: one that is not may still change its end and its best."""
+    """All values of a finished run; those of an unfinished one may still change."""
     return moving_average(outcome.history.measured(metric)[1], smooth) if outcome.status == DONE else []
 
 

@@ -15,7 +15,7 @@ DONE, UNFINISHED, DIVERGED = "done", "unfinished", "diverged"
 
 @dataclass(frozen=True)
 class Milestone:
-    """A value to reach: counted at the first evaluation whose mean over the last `smooth` ones is at or above it."""
+    """A value to reach: at the first evaluation at which the mean of the last `smooth` ones is at or above it."""
 
     metric: str
     target: float
@@ -35,7 +35,7 @@ class Milestone:
 
 @dataclass(frozen=True)
 class Goal:
-    """So many rounds, or fewer where every milestone has been reached before."""
+    """This many rounds, or fewer if every milestone is reached before."""
 
     rounds: int
     until: tuple[Milestone, ...] = ()
@@ -44,7 +44,7 @@ class Goal:
         count("rounds", self.rounds)
 
     def end_in(self, history: History) -> int | None:
-        """The round after which nothing more is needed; None if the history does not go so far."""
+        """The round after which nothing more is needed; None if the history is shorter."""
         within = history[: self.rounds]
         if self.until:
             reached = [milestone.round_in(within) for milestone in self.until]
@@ -54,13 +54,13 @@ class Goal:
 
 
 def moving_average(values: Sequence[float], length: int) -> list[float]:
-    """The mean of each `length` values that follow each other."""
+    """The mean of each `length` consecutive values."""
     return [sum(values[end - length : end]) / length for end in range(length, len(values) + 1)]
 
 
 @dataclass(frozen=True)
 class Request:
-    """A run that is needed: which, how far, and what to call it.
+    """A run that is needed: its experiment, its goal and its label.
 
     The experiment's own `rounds` say how far anybody may ever need it; how far it is run is the goal's.
     """
@@ -73,7 +73,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The label without the seed: what such runs are called among those of other targets."""
+        """The label without the seed, which names these runs among those of other targets."""
         return self.label.removesuffix(f", seed {self.experiment.seed}")
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Outcome:
 
     request: Request
     history: History
-    """Exactly the rounds that were asked for, whoever else needed more; fewer where it is not done."""
+    """Exactly the requested rounds, even if others needed more; fewer if it is not done."""
     status: str
     folder: Path
     why: str = ""
@@ -101,5 +101,5 @@ class Outcome:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing will be added: a run that diverged would do so again."""
+        """Whether it is final: a run that diverged would diverge again."""
         return self.status != UNFINISHED

@@ -39,7 +39,7 @@ class Shard:
         return cls(int(number), int(of))
 
     def share(self, names: Sequence[str]) -> set[str]:
-        """This shard's names: dealt out in their order, so that shares differ by at most one."""
+        """This shard's names: every n-th, so that shards differ by at most one."""
         return set(sorted(set(names))[self.number - 1 :: self.of])
 
 
@@ -74,7 +74,7 @@ class Work:
 
 
 def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[Outcome]:
-    """Run what is not there, as far as time and shard allow; the outcome of every request, in the given order."""
+    """Run what is missing, as far as time and shard allow; returns the outcome of every request, in order."""
     refuse_several("several runs")
     jobs: list[Job] = []
     if not work.only_show:
@@ -95,7 +95,7 @@ def carry_out(requests: Sequence[Request], store: RunStore, work: Work) -> list[
         )
     said = {job.folder: why for job, why in zip(jobs, failures, strict=True)}
     outcomes = [store.outcome(request, said.get(store.path(request), "")) for request in requests]
-    if work.discard:  # of those that were done before; the others have discarded theirs themselves
+    if work.discard:  # of runs that were done before; the others have discarded theirs
         mine = work.shard.share([outcome.folder.name for outcome in outcomes])
         open_ones = {outcome.folder for outcome in outcomes if not outcome.is_settled}
         for folder in {outcome.folder for outcome in outcomes} - open_ones:
@@ -116,7 +116,7 @@ def check_devices(requests: Sequence[Request], store: RunStore, shard: Shard) ->
 
 
 def _open(requests: Sequence[Request], store: RunStore, shard: Shard) -> Iterable[tuple[str, list[Request]]]:
-    """The names of this shard's runs that are not done, and who needs more of them."""
+    """The names of this shard's unfinished runs, and the requests that need them."""
     names = [store.path(request).name for request in requests]
     mine = shard.share(names)
     needed: dict[str, list[Request]] = {}
@@ -127,9 +127,9 @@ def _open(requests: Sequence[Request], store: RunStore, shard: Shard) -> Iterabl
 
 
 def _job(folder: Path, requests: Sequence[Request], discards: bool) -> Job:
-    """One run for all who need it, as far as the one who needs most."""
+    """One run for all requests that need it, as long as the longest of them."""
     longest = max((request.experiment for request in requests), key=lambda experiment: experiment.rounds)
-    # Where it ends is the goals' to say, and theirs alone.
+    # The goals alone decide where it ends.
     config = replace(longest, rounds=whole_length(longest), target=None, stop_at_target=False, patience=None).to_json()
     goals = tuple(dict.fromkeys(request.goal for request in requests))
     return Job(requests[0].label, config, folder, goals, discards)

@@ -25,12 +25,12 @@ from fedlada.workbench.report.listing import read_listing
 
 @dataclass(frozen=True)
 class Adopted:
-    """The runs of others, and those that were copied."""
+    """The runs found elsewhere, and those that were copied."""
 
     num_runs: int
     """How many runs were looked at."""
     found: frozenset[str]
-    """Their names; of an archive those that are needed, which alone have one."""
+    """Their names; in an archive only needed runs have one."""
     taken: frozenset[str]
     """The names of those that were copied."""
 
@@ -70,9 +70,9 @@ class RunStore:
         return Adopted(len(found), found, taken)
 
     def take(self, theirs: Path, requests: Sequence[Request] = ()) -> bool:
-        """Copy a run that goes further than ours, or as far and is not thinned where ours is; whether it was.
+        """Copy a run if it is longer than ours, or equally long and ours is thinned; returns whether it did.
 
-        What can go on is not given up for one that cannot, unless that has all that is asked for, and is not thinned.
+        A run that can be resumed is not replaced by one that cannot, unless that one is complete and not thinned.
         """
         ours, beside = self.folder / theirs.name, self.folder / f".{theirs.name}.part"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class RunStore:
             return False
         if _can_go_on(ours) and not _can_go_on(theirs) and (is_archived(theirs) or not _settles(theirs, requests)):
             return False
-        # A copy that nobody can write, on a mounted disk say, has no writer to wait for.
+        # A read-only copy, on a mounted disk for instance, has no writer to wait for.
         locks = [FileLock(folder / ".lock") for folder in (theirs, ours) if os.access(folder, os.W_OK)]
         try:
             for lock in locks:

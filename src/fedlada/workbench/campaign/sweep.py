@@ -17,7 +17,7 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.words import in_words
 
 METRICS = ("validation_accuracy", "validation_loss", "train_loss", "full_train_accuracy", "full_train_loss")
-"""Metrics that a configuration may be chosen by: never anything of the test set."""
+"""Metrics by which a configuration may be chosen: none of the test set."""
 SUMMARIES = ("last", "best", "mean")
 
 
@@ -36,12 +36,12 @@ class Selection:
 
     @property
     def lower_is_better(self) -> bool:
-        """Losses are."""
+        """Whether lower is better, as for losses."""
         return self.metric.endswith("loss")
 
     def of(self, outcome: Outcome) -> float | None:
         """The score of one run; None where it is not done or has none."""
-        # An archive has the training loss of evaluated rounds alone, and must give the same scores as the run.
+        # An archive has the training loss of evaluated rounds only, and must give the same scores as the run.
         evaluated = [row for row in outcome.history if is_evaluated(row)]
         history = History(evaluated) if evaluated else outcome.history
         values = history.measured(self.metric)[1] if outcome.status == DONE else []
@@ -54,7 +54,7 @@ class Selection:
         return min(values) if self.lower_is_better else max(values)
 
     def rank(self, score: OverSeeds) -> float:
-        """For sorting: the best first, what has no score last."""
+        """A sort key: the best first, those without a score last."""
         if score.mean is None:
             return math.inf
         return score.mean if self.lower_is_better else -score.mean
@@ -70,7 +70,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """Its values in words."""
+        """Its values as text."""
         return in_words(self.values)
 
     def requests(self, rounds: int) -> list[Request]:
@@ -116,7 +116,7 @@ Carry = Callable[[Sequence[Request]], list[Outcome]]
 def sweep(
     candidates: Sequence[Candidate], steps: Sequence[Rung], selection: Selection, carry_out: Carry
 ) -> list[Scored]:
-    """All candidates, the best first; those that were dropped stand behind those that went further."""
+    """All candidates, the best first; those that were dropped follow those that went further."""
     left = list(candidates)
     ended: list[Scored] = []
     for number, rung in enumerate(steps):

@@ -98,14 +98,14 @@ def records(outcomes: Sequence[Outcome]) -> list[RunRecord]:
 
 
 def _each_once(outcomes: Sequence[Outcome]) -> list[tuple[KnownRun, History]]:
-    """Each run by its name, as far as the request that asked for most of its rounds."""
+    """Each run by its name, as long as the longest request for it."""
     runs = longest(outcomes, lambda one: one.folder, lambda one: (len(one.history), _rounds_asked(one)))
     known = (KnownRun(one.folder, group, _rounds_asked(one)) for one, group in zip(runs, _groups(runs), strict=True))
     return [(run, one.history) for run, one in zip(known, runs, strict=True)]
 
 
 def _rounds_asked(outcome: Outcome) -> int:
-    """How far a run goes for this request: it may be over before the goal's last round."""
+    """The number of rounds that this request needs: it may end before the goal's last round."""
     return len(outcome.history) if outcome.status == DONE else outcome.request.goal.rounds
 
 
@@ -119,7 +119,7 @@ def _groups(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def still_open(outcomes: Sequence[Outcome], work: Work) -> list[str]:
-    """Sentences about runs that are not done, and what to do about them: none of them may be overlooked."""
+    """Sentences about runs that are not done, and what to do about them."""
     by_run = {outcome.folder: outcome for outcome in outcomes if outcome.status == DIVERGED}
     sentences = [f"{outcome.request.label} diverged: {outcome.why}." for outcome in by_run.values()]
     unfinished = {outcome.folder: outcome for outcome in outcomes if outcome.status == UNFINISHED}

@@ -21,7 +21,7 @@ Command = Callable[..., Any]
 
 
 def campaign_flags(command: Command) -> Command:
-    """How many runs are carried out, kept and shown."""
+    """Flags for running, storing and showing many runs."""
     for option in reversed(
         (
             click.option(
@@ -51,7 +51,7 @@ def campaign_flags(command: Command) -> Command:
 
 
 def work_of(flags: dict[str, Any]) -> Work:
-    """How to carry out, from the flags."""
+    """The settings of a campaign, from the flags."""
     return Work(
         jobs=flags["jobs"],
         budget=Budget(flags["budget"]),
@@ -76,8 +76,8 @@ def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
 
 
 def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: Work, places: Sequence[Path]) -> int:
-    """Make the folder and take over the runs of others; how many of those that are needed were taken."""
-    if not places and not work.only_show:  # else only what they lack must be run here
+    """Make the folder and import existing runs; returns how many of the needed ones were imported."""
+    if not places and not work.only_show:  # with imported runs, only the missing ones run here
         check_devices(requests, store, work.shard)
     make_folder(folder)
     adopted = [
@@ -96,7 +96,7 @@ def take_over(store: RunStore, folder: Path, requests: Sequence[Request], work: 
 
 
 def say_and_end(outcomes: Sequence[Outcome], sentences: Sequence[str]) -> None:
-    """Say what is not done; a run that failed makes the command fail."""
+    """Report what is not done; a failed run makes the command fail."""
     for sentence in sentences:
         print(f"fedlada: {sentence.rstrip('.')}", file=sys.stderr)
     if any(outcome.status == UNFINISHED and outcome.why for outcome in outcomes):

@@ -33,7 +33,7 @@ from fedlada.workbench.report.stored import write_command, write_tables
 from fedlada.workbench.words import as_file_name
 
 DEFAULT_TARGET = 0.9
-"""Accuracy, where the data have classes; where they have not, final and best losses are compared."""
+"""Target accuracy for data with classes; for other data, final and best losses are compared."""
 
 
 @click.command(cls=MethodCommand)
@@ -96,7 +96,7 @@ def compare(
         flags["target"] = target.value
         experiments = {key: replace(one, target=target.value) for key, one in experiments.items()}
     places = {(rival, seed): folder / f"{as_file_name(rival)}-seed{seed}" for rival, seed in experiments}
-    for key, place in places.items():  # before anything is written: a table of other settings would be lost
+    for key, place in places.items():  # before anything is written: a table with other settings would be overwritten
         if (place / "config.json").exists():
             _refuse_another(place, experiments[key])
     make_folder(folder)
@@ -107,7 +107,7 @@ def compare(
         for (rival, seed), experiment in experiments.items()
     ]
     failures = run_jobs(all_jobs, num_processes=jobs, quiet=quiet or as_json)
-    # A run may have gone further for an earlier comparison: only runs of one length compare.
+    # A run may be longer from an earlier comparison: only runs of equal length are comparable.
     histories = {
         rival: [History(read_rows(places[rival, seed] / "metrics.jsonl")[: first.rounds]) for seed in seeds]
         for rival in rivals
@@ -136,14 +136,14 @@ def compare(
 
 
 def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[str, str | None]]:
-    """The rivals by name: the methods, each in each code where several are asked for."""
+    """The entries by name: the methods, each with each compression setting if there are several."""
     if messages is None or len(messages) == 1:
         return {method: (method, messages[0] if messages else None) for method in methods}
     return {f"{method} {code}": (method, code) for method in methods for code in messages}
 
 
 def _refuse_another(place: Path, experiment: Experiment) -> None:
-    """A folder that holds a run of other settings, or damaged metrics."""
+    """Refuse a folder that holds a run with other settings, or damaged metrics."""
     refuse_other_than_experiment(place)
     stored = Experiment.from_json(read_config(place))
     refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))

@@ -1,4 +1,4 @@
-"""Flags made from the dataclass and the recipes, so that a new method's hyperparameters appear without work."""
+"""Flags made from the dataclass and the recipes, so that a new method's hyperparameters become flags automatically."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Words(click.ParamType[list[Any]]):
         self.kind = kind
         self.choices = choices
         self.takes_own = takes_own
-        """Whether also `package.module:factory` is taken."""
+        """Whether `package.module:factory` is accepted too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
         """The values in their order."""
@@ -156,7 +156,7 @@ class MethodCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the methods first: only what the user names is imported."""
-        if not ctx.resilient_parsing:  # else a flag is completed, and nothing is to be run for that
+        if not ctx.resilient_parsing:  # shell completion must not run the user's code
             ctx.meta[OWN] = {name: _own_hyper_parameters(name) for name in own_methods_in(args)}
         return super().parse_args(ctx, args)
 
@@ -185,7 +185,7 @@ def own_methods_in(words: list[str]) -> list[str]:
 
 
 def _own_hyper_parameters(method: str) -> dict[str, Any]:
-    """Those of one's own method, if none of them is called like a flag that every method has."""
+    """The hyperparameters of a user's method; refuses names of flags that every method has."""
     found = hyper_parameters(method)
     for name in found:
         if name in {one.name for one in fields(Experiment)}:
@@ -194,7 +194,7 @@ def _own_hyper_parameters(method: str) -> dict[str, Any]:
 
 
 def _of_named_methods() -> dict[str, Any]:
-    """The hyperparameters of the methods of one's own that this command names, with the first default met."""
+    """The hyperparameters of the user's methods that this command names, with the first default met."""
     context = click.get_current_context(silent=True)
     own = {} if context is None else context.meta.get(OWN, {})
     return {name: default for values in reversed(list(own.values())) for name, default in values.items()}
@@ -244,7 +244,7 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
 
 
 def _built(make: Callable[..., Experiment], values: dict[str, Any], hyper: dict[str, Any]) -> Experiment:
-    """The experiment; a method of one's own brings its hyperparameters, and by its parts a rate, as ours do."""
+    """The experiment; a user's method brings its hyperparameters, and its parts decide the default learning rate."""
     method = values.get("method", Experiment.method)
     if not is_own(method):
         return make(**values, hyper=hyper)
@@ -283,7 +283,7 @@ def value_type(name: str) -> click.ParamType[Any]:
 
 
 def all_hyper_parameters() -> dict[str, Any]:
-    """Every hyperparameter of any method, ours and those that this command names, with the first default met."""
+    """Every hyperparameter of any method, built-in or named by this command, with the first default met."""
     return {**_of_named_methods(), **ours_hyper_parameters()}
 
 
@@ -308,12 +308,12 @@ SUITED = {
     },
     **dict.fromkeys(("lr", "lr_decay"), "by data set and method, see fedlada methods --dataset NAME"),
 }
-"""Defaults that are not the same for all data sets, in words."""
+"""Defaults that depend on the data set, as text."""
 
 
 @cache
 def _types() -> dict[str, Any]:
-    """The types of an experiment's fields, which take a while to read from their text."""
+    """The types of an experiment's fields; evaluating the annotations takes a while."""
     return typing.get_type_hints(Experiment)
 
 

@@ -13,17 +13,17 @@ from fedlada.workbench.cli import stand_in
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when it is called, not to list it; a wrong command gets the nearest right one."""
+    """Imports a command's module when it is called, not to list it; suggests the nearest command for an unknown one."""
 
     def __init__(self, *arguments: Any, places: dict[str, tuple[str, str]], **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.places = places
-        """Of each command its "module:name" and the line that a list of commands has of it."""
+        """For each command its "module:name" and its line in the list of commands."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Resolve a command; an unknown one is an error that suggests the nearest."""
         name = args[0] if args else ""
-        is_asked = args and not name.startswith("-") and not ctx.resilient_parsing  # else it is only completed
+        is_asked = args and not name.startswith("-") and not ctx.resilient_parsing  # not for shell completion
         if is_asked and self.get_command(ctx, name) is None:
             raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands that begin so."""
+        """The commands that begin with this text."""
         found = [CompletionItem(name, help=self.places[name][1]) for name in self.list_commands(ctx)]
         return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
             self, ctx, incomplete

@@ -27,7 +27,7 @@ NOT_PRIVATE = (
 
 
 def measured(model: nn.Module, samples: Samples) -> dict[str, float]:
-    """Loss; accuracy of classes and labels, the share of samples with all labels right, or the errors of numbers."""
+    """Loss, and accuracy, exact match or regression errors, depending on the targets."""
     output, y = _first(model, samples)
     metrics: dict[str, Metric] = {}
     if isinstance(output, Tensor) and isinstance(y, Tensor) and output.shape == y.shape:
@@ -50,7 +50,7 @@ def _first(model: nn.Module, samples: Samples) -> tuple[Any, Any]:
 
 
 def by_class(model: nn.Module, samples: Samples, names: Names) -> Report:
-    """The accuracy of each class, where each sample has one and a score for each of several."""
+    """The accuracy of each class, for single-label classification."""
     output, y = _first(model, samples)
     axis = class_axis(output, y)
     if axis is None or y.ndim != 1 or output.shape[axis] < 2:
@@ -82,7 +82,7 @@ def by_client(
 
 
 def after_own_steps(folder: Any, names: Names) -> Report:
-    """The last test of clients after steps of their own, as the run recorded it."""
+    """The last test of clients after fine-tuning, as recorded by the run."""
     for values in reversed(read_values(folder)):
         for what in ("personal_accuracy", "personal_loss"):
             if what in values:

@@ -1,4 +1,4 @@
-"""Output of every command: tables that a pipe never truncates, and folders of new runs."""
+"""Output of every command: tables that are never truncated in a pipe, and folders of new runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def console() -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """A table; texts are never taken for markup, and where the terminal is narrow they are wrapped, never cut."""
+    """A table; cells are never interpreted as markup, and in a narrow terminal they are wrapped, never truncated."""
     table = RichTable(title=title or None, title_justify="left")
     lines = list(rows)
     for number, column in enumerate(columns):
@@ -60,7 +60,7 @@ def _room(num_columns: int, width: int) -> int:
 
 
 def _make_narrow(table: RichTable, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
-    """No frame, and columns as wide as their longest word; what is left goes to the longest text."""
+    """No frame, and columns as wide as their longest word; the remaining width goes to the longest text."""
     table.box, table.padding, table.pad_edge, table.show_edge = SIMPLE_HEAD, (0, 1, 0, 0), False, False
     widths = _longest_words(columns, lines)
     longest = [max((cell_len(line[number]) for line in lines), default=0) for number in range(len(columns))]
@@ -70,7 +70,7 @@ def _make_narrow(table: RichTable, columns: Sequence[str], lines: Sequence[Seque
 
 
 def _as_records(columns: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> RichTable:
-    """One line a cell, where even words would have to break: the name of its column, then its text."""
+    """One line per cell, if even words would have to break: the name of its column, then its text."""
     table = RichTable.grid(padding=(0, 2, 0, 0))
     table.title, table.title_justify = title or None, "left"
     table.add_column(overflow="fold")
@@ -91,6 +91,6 @@ def make_folder(folder: Path) -> None:
 
 
 def new_folder(name: str) -> Path:
-    """A folder for a run that was given none, named by the time, to the millisecond: scripts start several at once."""
+    """A default folder, named by the time to the millisecond, because scripts start several runs at once."""
     now = datetime.now()
     return Path("runs") / f"{now:%Y%m%d-%H%M%S}.{now.microsecond // 1000:03d}-{name}"

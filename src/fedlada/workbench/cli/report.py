@@ -76,7 +76,7 @@ def report(
 
 
 def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
-    """A page's title where none was given: a campaign's own, what is compared if short, or the folders."""
+    """The default title of a page: that of the campaign, the compared groups if few, or the folders."""
     listings = [listing for folder in folders for listing in read_listings(folder)]
     if len(listings) == len(folders) == 1:
         return listings[0].title
@@ -120,5 +120,5 @@ def watch(folder: Path, port: int) -> None:
 
 def _interrupt(*_: object) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # it is ending: being asked again changes nothing
+        signal.signal(number, signal.SIG_IGN)  # already ending: ignore further signals
     raise KeyboardInterrupt

@@ -59,7 +59,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{as_file_name(experiment.method)}-{experiment.dataset}-seed{experiment.seed}")
-    refuse_other_than_experiment(folder)  # before anything is read or said
+    refuse_other_than_experiment(folder)  # before anything is read or printed
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
@@ -149,7 +149,7 @@ class EngineLine(Observer):
 
 
 class Interrupt(Observer):
-    """The first Ctrl-C, polite kill or closed terminal ends the run after its round, saved; the second at once."""
+    """The first Ctrl-C, SIGTERM or closed terminal saves and ends the run after its round, the second at once."""
 
     def __init__(self) -> None:
         self.pressed = False
@@ -189,7 +189,7 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     history = result.history
     metric = history.judged_by
     _, values = history.measured(metric)
-    is_accuracy = metric != LOSS  # what clients measure stands below
+    is_accuracy = metric != LOSS  # measurements of clients follow below
     values = values if metric in (ACCURACY, LOSS) else []
     summary: dict[str, Any] = {
         "method": experiment.method,

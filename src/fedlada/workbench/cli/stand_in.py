@@ -1,4 +1,4 @@
-"""Help and completion without torch, whose import takes seconds: flags are declared beside code that needs it."""
+"""Help and completion without torch, whose import takes seconds: flags are declared next to code that imports it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAVY = ("torch", "triton", "numpy", "safetensors")
 
 
 class _Anything(ABCMeta):
-    """The type of stand-ins: whatever is asked of one is another."""
+    """The type of stand-ins: every attribute of one is another stand-in."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -56,7 +56,7 @@ class StandIn(MetaPathFinder, Loader):
     """Finds stand-ins for torch and the like, with all their modules. A process that has them must not train."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """A stand-in for what is heavy, none for others."""
+        """A stand-in for heavy libraries, None for others."""
         return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in HEAVY else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -68,7 +68,7 @@ class StandIn(MetaPathFinder, Loader):
 
 
 def only_asks(words: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a command line wants help or a completion, of nothing that the user would have to import for it."""
+    """Whether a command line asks only for help or completion, without importing code of the user."""
     completes = "_FEDLADA_COMPLETE" in environment
     return completes or (not {"-h", "--help"}.isdisjoint(words) and not any(":" in word for word in words))
 
@@ -80,10 +80,10 @@ def install() -> None:
 
 
 def is_installed() -> bool:
-    """Whether nothing may be run in this process."""
+    """Whether stand-ins are installed, so that nothing may be run in this process."""
     return any(isinstance(finder, StandIn) for finder in sys.meta_path)
 
 
 def refuse_to_run(*_: Any, **__: Any) -> None:
-    """The work of every command here: --help was the value of another flag."""
+    """Replace the work of every command here: --help was given as the value of another flag."""
     raise click.UsageError("--help must not be the value of a flag")

@@ -1,4 +1,4 @@
-"""`fedlada sweep`: a grid over any flag, judged on held-out training data."""
+"""`fedlada sweep`: a grid over any flag, scored on held-out training data."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
             file=sys.stderr,
         )
     announce(folder, TITLE, [store.outcome(request) for request in everything])
-    # A rung resumes from the states of the one before: where there are several they are discarded at the end alone.
+    # A rung resumes from the checkpoints of the previous one: with several rungs they are discarded only at the end.
     rung_work = replace(work, discard=work.discard and len(steps) == 1)
     scored = sweep(candidates, steps, selection, lambda requests: carry_out(requests, store, rung_work))
     outcomes = [outcome for one in scored for outcome in one.outcomes]
-    if work.discard and all(outcome.is_settled for outcome in outcomes):  # else the rungs to come need them
+    if work.discard and all(outcome.is_settled for outcome in outcomes):  # further rungs need them
         for outcome in outcomes:
             discard_states(outcome.folder)
     _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags, work)
@@ -155,7 +155,7 @@ def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
 
 
 def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str, Any]) -> list[Candidate]:
-    """Every combination; those that make the same experiment (a method lacks what differs) count once."""
+    """Every combination; equal experiments, where a method lacks the varied hyperparameter, count once."""
     given = {name: value for name, value in flags.items() if name not in NOT_OF_EXPERIMENTS}
     stored = {} if given["config"] is None else {"method": Experiment.read(given["config"]).method}
     usual = given["method"] or stored.get("method", Experiment.method)
@@ -170,7 +170,7 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
             "--sample draws from combinations, and with --each-alone there are none: leave one of them out"
         )
     found: dict[str, Candidate] = {}
-    if alone:  # nothing but what the other flags say, then every value by itself
+    if alone:  # first the values of the other flags alone, then every value by itself
         grid = [{}, *({name: value} for name, values in axes.items() for value in values)]
     else:
         grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
@@ -185,7 +185,7 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
     everything = list(found.values())
     if flags["sample"] is None:
         return everything
-    # In the order of the grid, whatever the draw, so that a table reads well before it is sorted.
+    # In the order of the grid, so that an unsorted table is readable.
     drawn = permutation(bits(0, "sweep"), len(everything))[: flags["sample"]]
     return [everything[number] for number in sorted(drawn.tolist())]
 
@@ -200,7 +200,7 @@ def _value_of(experiment: Experiment, name: str) -> Any:
 
 
 HOW = {"jobs", "budget", "shard", "merge", "discard_checkpoints", "only_show", "quiet", "as_json"}
-"""Flags that say how the runs are carried out and shown, not which."""
+"""Flags that decide how runs are carried out and shown, not which runs."""
 NOT_OF_EXPERIMENTS = {*HOW, "select", "by", "halving", "cache", "each_alone", "sample"}
 
 
@@ -257,6 +257,6 @@ def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Tab
 
 
 def _command(grid: tuple[str, ...], seeds: list[int], flags: dict[str, Any], out: Path | None) -> str:
-    """The command that makes this folder again, on one machine and to its end."""
+    """The command that reproduces this folder on one machine."""
     given = [(name, value) for name, value in flags.items() if name not in HOW]
     return command_line("sweep", [*(("set", one) for one in grid), ("seeds", seeds), *given, ("out", out)])

@@ -32,7 +32,7 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
     if not is_known or dataset not in DATASETS or not isinstance(hyper, dict):
         return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
     usual = _usual("fedavg", str(dataset)) if is_own(str(method)) else _usual(str(method), str(dataset))
-    if is_own(str(method)):  # nothing is imported: each of its values is named
+    if is_own(str(method)):  # nothing is imported: every value is named
         usual = {**usual, "lr": None, "lr_decay": None, "hyper": {}}
     if dataset == "npz":  # the default depends on the file
         usual = {**usual, "partition": None}

@@ -23,13 +23,13 @@ class Comparison:
 
     histories: Mapping[str, Sequence[History]]
     target: float | None
-    """None where nothing is to be reached: final and best values are compared alone."""
+    """None if there is no target: only final and best values are compared."""
     baseline: str = "fedavg"
-    """The method against which speed-ups are counted."""
+    """The method to which speed-ups are relative."""
     seeds: Sequence[int] = ()
     """The seeds of each method's histories; 0, 1, ... where none are given."""
     failures: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """By method and seed why a run failed: it has no final and no best accuracy, and it is named."""
+    """The reason of each failed run, by method and seed; it has no final and no best accuracy."""
     metric: str = ACCURACY
     """The metric that is compared, such as `test_loss`, of which lower is better."""
 
@@ -45,7 +45,7 @@ class Comparison:
         return ("method", *to_target, f"final {self.short}", f"best {self.short}", "MB per round", "seconds per round")
 
     def rows(self) -> list[list[str]]:
-        """One row of text a method, in the order of `columns`."""
+        """One row of text per method, in the order of `columns`."""
         return [self._row(name) for name in self.histories]
 
     def rounds_to_target(self, method: str) -> list[int | None]:
@@ -60,7 +60,7 @@ class Comparison:
         return None if self.target is None else count(history, self.target, self.metric)
 
     def speed_up(self, method: str) -> float | None:
-        """The baseline's mean rounds to the target over this method's; None unless all seeds of both arrived."""
+        """The baseline's mean rounds to the target over this method's; None unless all seeds of both reached it."""
         if self.baseline not in self.histories:
             return None
         own, base = _arrived(self.rounds_to_target(method)), _arrived(self.rounds_to_target(self.baseline))

@@ -10,7 +10,7 @@ from fedlada.plots.curves import X_AXES, Row, curves, is_number
 from fedlada.workbench.report.records import RunRecord, target_of
 
 COUNTED = ("round", "lr", "seconds", "bytes_up", "bytes_down", "nd_up", "nd_down")
-"""Numbers of a round that are no result, but what it cost."""
+"""Numbers of a round that are costs, not results."""
 
 
 def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:

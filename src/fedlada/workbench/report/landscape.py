@@ -16,13 +16,13 @@ NUM_CURVES = 8
 MOST_LINES = 6
 """More lines in one chart cannot be distinguished."""
 MOST_AXES = 3
-"""Every two of more axes would be too many charts."""
+"""With more axes, a chart for every pair would be too many."""
 RIVALS = {"local_epochs": "local_steps", "local_steps": "local_epochs"}
-"""Of these a run has one or the other: what varies one switches the other off."""
+"""Alternatives of which a run has one: varying one switches the other off."""
 
 
 def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str, Any] | None = None) -> list[Chart]:
-    """All charts of a sweep, the best configuration first; `usual` is what values were varied around, each alone."""
+    """All charts of a sweep, the best configuration first; `usual` are the values around which each one was varied."""
     lines = {line_name(one, scored, usual): list(one.outcomes) for one in scored[:NUM_CURVES]}
     known = [one for one in scored if one.score.mean is not None]
     names = dict.fromkeys(name for one in scored for name in one.candidate.values)
@@ -39,7 +39,7 @@ def landscape(scored: Sequence[Scored], selection: Selection, usual: Mapping[str
 
 
 def line_name(one: Scored, scored: Sequence[Scored], usual: Mapping[str, Any] | None) -> str:
-    """The values that tell a configuration from the others: all would not fit into a legend."""
+    """The values that distinguish a configuration from the others; all would not fit into a legend."""
     values = one.candidate.values
     if usual is not None:
         return in_words({name: value for name, value in values.items() if value != usual[name]}) or "nothing varied"
@@ -50,7 +50,7 @@ def line_name(one: Scored, scored: Sequence[Scored], usual: Mapping[str, Any] | 
 
 
 def _alone(name: str, scored: Sequence[Scored], usual: Mapping[str, Any], selection: Selection) -> Chart | None:
-    """The configurations that have nothing but this varied; None where they are not two."""
+    """The configurations in which only this is varied; None if there are fewer than two."""
     varied = {id(one): {key for key, value in one.candidate.values.items() if value != usual[key]} for one in scored}
     points = _points(name, [one for one in scored if varied[id(one)] <= {name, RIVALS.get(name)}])
     if len(points) < 2:

@@ -1,4 +1,4 @@
-"""Which runs a campaign's folder is about, wherever they lie, how far they go, and notes on them."""
+"""The list of a campaign's runs, wherever they are stored, with their lengths and notes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LISTING = "runs.json"
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A run's folder; where a campaign lists it, its name there and how many of its rounds are asked for."""
+    """A run's folder; if a campaign lists it, its name there and the number of requested rounds."""
 
     folder: Path
     group: str | None = None
@@ -68,7 +68,7 @@ def read_listing(folder: Path) -> Listing | None:
 
 
 def _as_stored(run: Path, folder: Path) -> str:
-    """Relative where the two lie together, so that they can be moved together."""
+    """Relative if both are in one folder, so that they can be moved together."""
     real, home = run.resolve(), folder.resolve()
     return os.path.relpath(real, home) if real.is_relative_to(home.parent) else str(real)
 

@@ -37,7 +37,7 @@ def write_page(
     room = rows_per_run(len(runs))
     shown = [run_payload(run, room) for run in runs]
     data = {**shared_payload(title, tables, charts, notes, command), "partitions": share_labels(shown), "runs": shown}
-    # A name from a disk need not be valid text.
+    # A file name need not be valid text.
     content = render(title, data).encode("utf-8", errors="replace")
     write_atomic(path, lambda beside: beside.write_bytes(content))
 
@@ -59,7 +59,7 @@ def shared_payload(
 
 
 def render(title: str, data: dict[str, Any], *, live: bool = False) -> str:
-    """The whole page as text; a live one asks the server it came from for its data, any other nobody."""
+    """The whole page as text; a live page requests data from its server, others request nothing."""
     assets = files("fedlada.workbench.report") / "assets"
     script = '"use strict";\n' + "".join((assets / name).read_text(encoding="utf-8") for name in SCRIPTS)
     script = f"(() => {{\n{script}}})();\n"
@@ -72,7 +72,7 @@ def render(title: str, data: dict[str, Any], *, live: bool = False) -> str:
         "script": script,
     }
     template = (assets / "page.html").read_text(encoding="utf-8")
-    # One pass: a text that looks like a place is not filled again.
+    # One pass: text that looks like a placeholder is not filled again.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 

@@ -20,16 +20,16 @@ from fedlada.workbench.report.records import OWN_DATA, RunRecord, flattened, tar
 MAX_ROWS = 45_000
 """Rounds on one page, all runs together: about three megabytes."""
 SHORT_RUN = 300
-"""Runs of so many rounds are always shown whole."""
+"""Runs of up to this many rounds are always shown in full."""
 MAX_BARS = 1000
-"""Clients beyond this are shown several to a bar."""
+"""With more clients than this, several share a bar."""
 NOT_MEASURED = {"round", "clients", "lost", "refused", "idle", "bytes_by_vector"}
 
 Plain = dict[str, Any]
 
 
 def rows_per_run(num_runs: int) -> int:
-    """How many rounds of each run there is room for."""
+    """The number of rounds of each run that fit."""
     return max(SHORT_RUN, MAX_ROWS // max(1, num_runs))
 
 
@@ -85,7 +85,7 @@ def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:
     numbers = {name for row in run.rows for name, value in row.items() if _number(value) is not None}
-    metric = judged_by({name for name in numbers if not name.startswith("client_")})  # which have columns of their own
+    metric = judged_by({name for name in numbers if not name.startswith("client_")})  # they have their own columns
     found = _values(run, metric)
     best = (min if lower_is_better(metric) else max)((value for _, value in found), default=None)
     what, other = ("accuracy", "loss") if metric == ACCURACY else ("loss", "accuracy")
@@ -129,7 +129,7 @@ def _clients(run: RunRecord) -> Plain:
     largest = max((client for drawn in cohorts.values() for client in drawn), default=-1)
     num_clients = max(largest + 1, len(counts or ()), stored if isinstance(stored, int) else 0)
     if largest < 0 and run.rows and not counts:
-        num_clients = 0  # who took part was not kept, which is not the same as never
+        num_clients = 0  # participation was not stored, which is not the same as none
     width = max(1, math.ceil(num_clients / MAX_BARS))
     result: Plain = {"number": num_clients, "width": width, "labels": None}
     if run.names.clients and width == 1:
@@ -180,7 +180,7 @@ def _number(value: Any) -> float | None:
 
 
 def _rounded(value: float | None) -> float | int | None:
-    """Six digits: more cannot be seen."""
+    """Six digits: more would not be visible."""
     if value is None:
         return None
     short = float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""Runs as a page shows them: found in folders, named by what tells them apart."""
+"""Runs as a page shows them: found in folders, named by the settings that distinguish them."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def read_listings(folder: Path) -> list[Listing]:
 
 
 def _each_once(runs: Sequence[KnownRun]) -> list[KnownRun]:
-    """A run that several lists have goes as far as the longest of them."""
+    """A run in several lists is as long as in the longest of them."""
     return longest(runs, lambda run: run.folder.resolve(), lambda run: -1 if run.rounds is None else run.rounds)
 
 
 def longest(runs: Iterable[Some], which: Callable[[Some], Path], length: Callable[[Some], Any]) -> list[Some]:
-    """Of each run the longest, or the first of those, in the order in which they are met."""
+    """The longest version of each run, or the first of those, in the order found."""
     best: dict[Path, Some] = {}
     for run in runs:
         known = best.setdefault(which(run), run)
@@ -130,7 +130,7 @@ def _is_run(folder: Path) -> bool:
     try:
         return "method" in read_config(folder)
     except ValueError:
-        return os.path.exists(folder / "metrics.jsonl")  # a run whose configuration is damaged: reading it will say so
+        return os.path.exists(folder / "metrics.jsonl")  # a run with a damaged configuration: reading it reports that
 
 
 def read_files(run: KnownRun) -> StoredFiles:
@@ -167,7 +167,7 @@ OF_THE_METHOD = ("mean", "Mean", "Extrapolated")
 
 
 def _name(config: Mapping[str, Any]) -> str:
-    """As its author called it, or by its method, with a combiner and an attack of the user's choice."""
+    """The name given by its author, or its method with the combiner and attack chosen by the user."""
     # A part that was given in Python is stored with all its values: its name will do.
     combiner, attack = (str(config.get(name) or "").partition("(")[0] for name in ("combiner", "attack"))
     chosen = [f"combiner {combiner}"] if combiner and combiner not in OF_THE_METHOD else []
@@ -185,13 +185,13 @@ FIRST_TO_NAME = (
     "local_steps",
     "alpha",
 )
-"""Fields that people name experiments by; others name a group only where these do not tell it from another."""
+"""Fields that usually name experiments; others are used only if these do not distinguish two groups."""
 SAME_GROUP = {*FREE_TO_CHANGE, "seed", "clients"}
 """Fields that may differ between runs that are averaged."""
 
 
 def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """These names, and where one stands for different configurations as many fields as tell them apart."""
+    """These names; if one stands for different configurations, with the fields that distinguish them."""
     names, flat = list(names), [dict(decisive(config)) for config in configs]
     order = {name: number for number, name in enumerate(FIRST_TO_NAME)}
     fields = sorted({name for one in flat for name in one}, key=lambda name: (order.get(name, len(order)), name))
@@ -208,13 +208,13 @@ def told_apart(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> li
 
 def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """All that must be equal in runs that are averaged."""
-    # A named data set is the same wherever it lies; a user's file or folder is another one elsewhere.
+    # A named data set is the same in every folder; a user's files may differ from folder to folder.
     apart = () if config.get("dataset") in CONTENT_BY_NAME else ("data_dir",)
     return tuple(sorted((name, text) for name, text in flattened(config) if name not in SAME_GROUP or name in apart))
 
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A configuration as names and texts; hyperparameters stand beside the other fields."""
+    """A configuration as names and texts; hyperparameters are fields like the others."""
     hyper = config.get("hyper")
     plain = {name: value for name, value in config.items() if name != "hyper"}
     fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
@@ -241,6 +241,6 @@ def _short(field: str, value: str | None) -> str:
     if value is None:
         return OWN_DATA if field == "dataset" else f"{field.replace('_', ' ')} not set"
     if len(value) == 64 and set(value) <= set("0123456789abcdef"):
-        value = value[:8]  # a digest: a few digits tell it from another
+        value = value[:8]  # a digest: a few digits distinguish it from others
     value = next((name for name, rules in PRESETS.items() if field == "messages" and rules == value), value)
     return value if field in ("dataset", "model") else f"{field.replace('_', ' ')} {value}"

@@ -1,4 +1,4 @@
-"""Tables, charts and the command kept beside runs, so that a page can be made again."""
+"""Tables, charts and the command stored next to runs, so that a page can be made again."""
 
 from __future__ import annotations
 

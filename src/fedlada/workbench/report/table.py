@@ -16,7 +16,7 @@ NEVER = "∞"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text: what is printed, written and shown on a page."""
+    """A table of text, to be printed, written and shown on a page."""
 
     title: str
     columns: tuple[str, ...]
@@ -86,7 +86,7 @@ class Table:
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """Mean and, of more than one value, standard deviation; empty of none."""
+    """Mean and, for more than one value, standard deviation; empty without values."""
     if not values:
         return ""
     deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""

@@ -24,7 +24,7 @@ FILES = ("config.json", "metrics.jsonl", "clients.json")
 
 @dataclass(frozen=True)
 class Answer:
-    """Something that can be asked for, and what tells it from what it was before."""
+    """Served content, and a tag that changes with it."""
 
     content: bytes
     kind: str = "application/json"
@@ -39,7 +39,7 @@ NOTHING = Answer(b"")
 
 
 class LiveReport:
-    """The data of a folder's page as it is whenever it is asked for; only what has changed is read again."""
+    """The current data of a folder's page; only changed files are read again."""
 
     def __init__(self, folder: Path, title: str) -> None:
         self.folder = folder
@@ -84,7 +84,7 @@ class LiveReport:
                 self._damaged.append(str(error))
                 continue
             except (ValueError, OSError):
-                continue  # being written, or gone since it was found: the next answer has it
+                continue  # being written, or deleted since it was found: the next answer has it
             signatures[run] = signature
         self._files = files
         room = rows_per_run(len(files))
@@ -111,14 +111,14 @@ def serve(report: LiveReport, port: int) -> ThreadingHTTPServer:
 
 def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers for the page and its data; knows nothing else, and no file."""
+        """Serves the page and its data, and no files."""
 
         server_version, sys_version = "fedlada", ""
         protocol_version = "HTTP/1.1"
         timeout = 60
 
         def do_GET(self) -> None:
-            # A page of elsewhere whose name was made to point here (DNS rebinding) still sends its own name.
+            # A foreign page whose name was made to resolve to here (DNS rebinding) still sends its own host name.
             assert isinstance(self.server, ThreadingHTTPServer)
             port = self.server.server_port
             if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
@@ -142,7 +142,7 @@ def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
             return report.run(path.removeprefix("/run/")) if path.startswith("/run/") else None
 
         def refuse(self, status: HTTPStatus) -> None:
-            """Say no, and nothing else."""
+            """Refuse, without details."""
             self.reply(status, Answer(f"{status.phrase}\n".encode(), "text/plain; charset=utf-8"), None)
 
         def reply(self, status: HTTPStatus, answer: Answer, tag: str | None) -> None:
