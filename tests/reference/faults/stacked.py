@@ -104,8 +104,8 @@ FAULTS: Faults = {
     "dropout: what stays is not scaled": (DROPOUT, "1 / (1 - p)", "1.0"),
     "dropout: a mask by the batch's size": (
         MASKS,
-        "torch.arange(1, size + 1, device=device)",
-        "torch.arange(size, 0, -1)",
+        "_multiples(0, size, device)",
+        "_multiples(0, size, device).flip(0)",
     ),
     "memory of the first client": (MEMORY, "inward(one.memory[part][name])", "inward(here[0].memory[part][name])"),
     "memory not laid out": (MEMORY, "self.layout.inward(one.memory[part][name])", "one.memory[part][name]"),
