@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -49,8 +50,11 @@ def _fresh(words, cwd, environment):
     )
 
 
-def warm(words, *, program=None, cwd=None):
-    """Run `fedlada`, or another Python program, as a fork of the interpreter that has imported everything."""
+def warm(words, *, program=None, cwd=None, environments=({},)):
+    """Run `fedlada`, or another Python program, as a fork of the interpreter that has imported everything.
+
+    With several environments it is as many processes at once.
+    """
     server = _server()
     with tempfile.TemporaryDirectory() as folder:
         out, err = (str(Path(folder, name)) for name in ("out", "err"))
@@ -58,7 +62,7 @@ def warm(words, *, program=None, cwd=None):
             "program": program and str(program),
             "arguments": words,
             "cwd": str(cwd or Path.cwd()),
-            "environment": ENVIRONMENT,
+            "environments": [{**ENVIRONMENT, **own} for own in environments],
             "out": out,
             "err": err,
         }
@@ -67,6 +71,26 @@ def warm(words, *, program=None, cwd=None):
         answer = server.stdout.readline()
         assert answer, "the process that starts commands has died"
         return subprocess.CompletedProcess(words, int(answer), Path(out).read_text(), Path(err).read_text())
+
+
+def several(num_processes, words, *, program=None):
+    """Run as many processes as torchrun would start, without its own start; standard output, and it must succeed."""
+    group = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(num_processes),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    ranks = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(num_processes)]
+    run = warm([str(word) for word in words], program=program, environments=ranks)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @cache

@@ -1,8 +1,9 @@
 """Starts `fedlada` commands without the seconds that importing torch takes: each is a fork of a process that has.
 
-Reads one JSON request a line: arguments, working directory, environment, the files for standard output and error, and
-a program where that is not `fedlada`. Forks, runs the command in the child as `python -m fedlada` or `python program`
-would, and answers with its exit code. It has imported everything and started nothing: no thread is lost by the fork.
+Reads one JSON request a line: arguments, working directory, the files for standard output and error, a program where
+that is not `fedlada`, and the environment of each process to start, more than one if they are to work together. Forks,
+runs the command in the children as `python -m fedlada` or `python program` would, and answers with the first exit code
+that is not zero. It has imported everything and started nothing: no thread is lost by the fork.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ for place, _ in fedlada.workbench.cli.COMMANDS.values():
     importlib.import_module(place.partition(":")[0])
 
 
-def run(request: dict) -> None:
+def run(request: dict, environment: dict) -> None:
     """In the child: become the command."""
     for number, path in enumerate((os.devnull, request["out"], request["err"])):
-        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     torch.set_num_threads(1)
     program = request["program"]
     sys.path.insert(0, str(Path(program).parent) if program else request["cwd"])  # as python does
@@ -55,11 +56,14 @@ def serve() -> None:
     """Until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            run(json.loads(line))
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        request = json.loads(line)
+        children = []
+        for environment in request["environments"]:
+            children.append(os.fork())
+            if children[-1] == 0:
+                run(request, environment)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(next((code for code in codes if code), 0), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from command_line import fedlada, rows
-from integration.test_torchrun import torchrun
+from command_line import fedlada, rows, several
 
 SMALL = [
     "--model", "mlp", "--num-clients", 8, "--cohort-size", 4, "--batch-size", 20, "--local-steps", 3, "--lr", 0.01,
@@ -68,7 +67,7 @@ def test_several_processes_equal_one_to_the_bit(tmp_path):
     """Each keeps the personal parameters of all clients, and each tests all of them."""
     common = ["run", "--method", "fedlada", "--rounds", 3, *SMALL, *HEAD]
     fedlada(*common, "--out", tmp_path / "one", "--quiet")
-    torchrun(2, *common, "--ordered", "--out", tmp_path / "two")
+    several(2, [*common, "--ordered", "--out", tmp_path / "two"])
     assert rows(tmp_path / "two") == rows(tmp_path / "one")
     values = [(tmp_path / name / "client_metrics.jsonl").read_text() for name in ("one", "two")]
     assert values[0] == values[1]

@@ -1,10 +1,9 @@
-"""The same run on several processes, started by torchrun, on this machine's CPU."""
+"""The same run on several processes, started by torchrun or as torchrun would, on this machine's CPU."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from command_line import ENVIRONMENT, fedlada, num_rows, rows, wait_until
+from command_line import ENVIRONMENT, fedlada, free_port, num_rows, rows, several, wait_until, warm
 from fedlada.data import LocalWork, as_samples
 from fedlada.engines import SequentialEngine
 from fedlada.engines.distributed import DistributedEngine, shares
@@ -36,13 +35,10 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def start(num_processes, *arguments, program=("-m", "fedlada")):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def start(num_processes, *arguments):
     command = [
         sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_processes}", "--master-addr=127.0.0.1",
-        f"--master-port={port}", *program, *arguments,
+        f"--master-port={free_port()}", "-m", "fedlada", *arguments,
     ]  # fmt: skip
     environment = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.Popen(
@@ -50,8 +46,8 @@ def start(num_processes, *arguments, program=("-m", "fedlada")):
     )
 
 
-def torchrun(num_processes, *arguments, **options):
-    process = start(num_processes, *arguments, **options)
+def torchrun(num_processes, *arguments):
+    process = start(num_processes, *arguments)
     out, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     return out
@@ -115,8 +111,8 @@ def test_what_a_method_holds_is_not_overwritten(tmp_path):
     """States that begin with a tensor of the method's own, and dropout, in a run that is resumed too."""
     script = tmp_path / "own.py"
     script.write_text(OWN_METHOD)
-    subprocess.run([sys.executable, script, tmp_path / "one", "4"], check=True, env=ENVIRONMENT, timeout=180)
-    torchrun(2, tmp_path / "two", 2, 4, program=(script,))
+    assert warm([str(tmp_path / "one"), "4"], program=script).returncode == 0
+    several(2, [tmp_path / "two", 2, 4], program=script)
     one, two = final_server(tmp_path / "one"), final_server(tmp_path / "two")
     assert all(torch.equal(two[name], value) for name, value in one.items())
 
@@ -125,7 +121,7 @@ def test_sums_are_one_process_to_rounding(tmp_path):
     common = ["run", "--method", "fedlada", "--engine", "stacked", "--rounds", 6, *SETTINGS, "--quiet"]
     common += ["--messages", "delta=top0.3:v=float32+every2"]
     fedlada(*common, "--out", tmp_path / "one")
-    torchrun(3, *common, "--out", tmp_path / "summed")
+    several(3, [*common, "--out", tmp_path / "summed"])
     pairs = list(zip(rows(tmp_path / "summed"), rows(tmp_path / "one"), strict=True))
     assert all(row["bytes_by_client"] == other["bytes_by_client"] for row, other in pairs)
     assert all(row["drift"] == pytest.approx(other["drift"], rel=1e-9) for row, other in pairs)
@@ -139,7 +135,7 @@ def test_attackers_are_those_of_one_process(attack, tmp_path):
     """Those who collude know the clients of every process."""
     common = ["run", "--method", "fedlada", "--attack", attack, "--rounds", 4, *SETTINGS, "--quiet"]
     fedlada(*common, "--out", tmp_path / "one")
-    torchrun(2, *common, "--out", tmp_path / "two")
+    several(2, [*common, "--out", tmp_path / "two"])
     assert [row["attackers"] for row in rows(tmp_path / "two")] == [row["attackers"] for row in rows(tmp_path / "one")]
     two = final_server(tmp_path / "two")
     for name, value in final_server(tmp_path / "one").items():
@@ -158,7 +154,7 @@ def test_a_rank_that_dies_ends_the_run_and_it_resumes_with_another_number(tmp_pa
     done = len(rows(tmp_path / "run"))
     config = tmp_path / "run" / "config.json"
     config.write_text(config.read_text().replace("100000", str(done + 4)))
-    torchrun(3, "resume", tmp_path / "run", "--quiet")
+    several(3, ["resume", tmp_path / "run", "--quiet"])
     fedlada("run", "--method", "scaffold", *SETTINGS, "--rounds", done + 4, "--out", tmp_path / "one", "--quiet")
     assert rows(tmp_path / "run") == rows(tmp_path / "one")
 
@@ -242,7 +238,7 @@ def test_private_noise_is_drawn_once_for_all_processes(tmp_path):
     common = ["run", "--method", "fedlada", "--rounds", 3, "--num-clients", 8, "--cohort-size", 5, "--local-steps", 2]
     common += ["--model", "mlp", "--device", "cpu", "--combiner", "private:0.5:v=10", "--noise-multiplier", 4]
     fedlada(*common, "--out", tmp_path / "one", "--quiet")
-    torchrun(2, *common, "--ordered", "--out", tmp_path / "ordered")
+    several(2, [*common, "--ordered", "--out", tmp_path / "ordered"])
     assert rows(tmp_path / "ordered") == rows(tmp_path / "one")
     assert rows(tmp_path / "one")[-1]["epsilon"] > 0
     one, ordered = final_server(tmp_path / "one"), final_server(tmp_path / "ordered")
