@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import types
 import typing
@@ -103,6 +102,8 @@ def nearest(word: str, choices: Sequence[str]) -> str:
 
 def did_you_mean(word: object, choices: Sequence[str]) -> str:
     """The end of an error message that lists the choices: "; did you mean ...?" if one is close."""
+    from difflib import get_close_matches  # only mistakes need it
+
     by_lower_case = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1) if isinstance(word, str) else []
+    close = get_close_matches(word.lower(), by_lower_case, n=1) if isinstance(word, str) else []
     return f"; did you mean {by_lower_case[close[0]]!r}?" if close else ""

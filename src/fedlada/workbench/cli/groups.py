@@ -8,7 +8,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from fedlada.methods.validation import nearest
 from fedlada.workbench.cli import stand_in
 
 
@@ -25,6 +24,8 @@ class LazyGroup(click.Group):
         name = args[0] if args else ""
         is_asked = args and not name.startswith("-") and not ctx.resilient_parsing  # not for shell completion
         if is_asked and self.get_command(ctx, name) is None:
+            from fedlada.methods.validation import nearest  # only mistakes need it
+
             raise click.UsageError(f"there is no command {name!r}{nearest(name, self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -52,12 +51,16 @@ class _Module(ModuleType):
         return value
 
 
-class StandIn(MetaPathFinder, Loader):
-    """Finds stand-ins for torch and the like, with all their modules. A process that has them must not train."""
+class StandIn:
+    """Finds stand-ins for torch and the like, with all their modules. A process that has them must not train.
+
+    A finder and a loader without their base classes, whose import would take as long as all else here.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """A stand-in for heavy libraries, None for others."""
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in HEAVY else None
+        loader: Any = self
+        return ModuleSpec(name, loader, is_package=True) if name.partition(".")[0] in HEAVY else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """A module that has every name."""
