@@ -13,6 +13,7 @@ everything works.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from many_runs import folder_name, marks, write_between
+from many_runs import folder_name, identity, marks, write_between
 
 from fedlada.paper.published import NAMES, TITLES
 from fedlada.paper.scales import FASHION_MNIST_PLACES
@@ -160,10 +161,10 @@ CHANCE = 0.1
 
 
 def in_archive(path: Path) -> Accuracy:
-    runs = {place_of(one.config): one for one in read_archive(path).runs} if path.exists() else {}
+    runs = {identity(one.config): one for one in read_archive(path).runs} if path.exists() else {}
 
     def accuracy(case: Case) -> float | None:
-        found = runs.get(place_of(case.experiment().to_json()))
+        found = runs.get(identity(json.loads(json.dumps(case.experiment().to_json()))))
         if found is None:
             return None
         if found.diverged is not None:
@@ -172,11 +173,6 @@ def in_archive(path: Path) -> Accuracy:
         return values[-1] if found.num_rounds == case.experiment().rounds else None
 
     return accuracy
-
-
-def place_of(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where a run stands in the tables; what else it was run with, the archive says."""
-    return tuple(config[name] for name in ("method", "combiner", "attack", "seed"))
 
 
 def cell(case: Case, num_seeds: int, accuracy: Accuracy) -> str:

@@ -22,7 +22,7 @@ def attacks(monkeypatch):
 
 def test_every_case_is_another_run(attacks):
     found = [one for one in attacks.cases("fashion-mnist") if one.seed == 0]
-    assert len({attacks.place_of(one.experiment().to_json()) for one in found}) == len(found) == 192
+    assert len({attacks.identity(one.experiment().to_json()) for one in found}) == len(found) == 192
     assert {one.attack for one in found if one.method == "fedcm"} == {None, *attacks.ATTACKS} - {attacks.MOMENTS}
     assert {one.attack for one in found if one.method == "fedlada"} == {None, *attacks.ATTACKS}
     assert next(one for one in found if one.attack).experiment().attack == "sign-flip:0.1:4"
@@ -32,11 +32,11 @@ def test_every_case_is_another_run(attacks):
 def test_runs_are_made_once_and_become_a_table(attacks, monkeypatch, tmp_path, capsys):
     size = attacks.SIZES["fashion-mnist"]
     small = replace(size, settings={**size.settings, "rounds": 1}, seeds=1)
-    monkeypatch.setitem(attacks.SIZES, "fashion-mnist", small)
-    first = [attacks.Case("fashion-mnist", "fedlada", "median", one, 0.3, 0) for one in (None, attacks.MOMENTS)]
+    monkeypatch.setitem(attacks.SIZES, "digits", small)
+    first = [attacks.Case("digits", "fedlada", "median", one, 0.3, 0) for one in (None, attacks.MOMENTS)]
     monkeypatch.setattr(attacks, "cases", lambda _: iter(first))
     given = Namespace(
-        dataset="fashion-mnist", data_dir=None, out=tmp_path / "runs", only=None, minutes=None, jobs=1, device="cpu",
+        dataset="digits", data_dir=None, out=tmp_path / "runs", only=None, minutes=None, jobs=1, device="cpu",
         trial=True, archive=None,
     )  # fmt: skip
     for expected in ("2 of 2 runs to make", "0 of 2 runs to make"):
@@ -45,7 +45,11 @@ def test_runs_are_made_once_and_become_a_table(attacks, monkeypatch, tmp_path, c
     fedlada("pack", tmp_path / "runs", "--out", tmp_path / "archive.json")
     accuracy = attacks.in_archive(tmp_path / "archive.json")
     assert all(0 < accuracy(one) < 1 for one in first)
-    table = attacks.of_method("fashion-mnist", "fedlada", 0.3, accuracy).to_markdown()
+    assert accuracy(replace(first[0], seed=1)) is None
+    monkeypatch.setitem(attacks.SIZES, "digits", replace(small, settings={**small.settings, "batch_size": 8}))
+    assert accuracy(first[0]) is None  # another run than the archive's
+    monkeypatch.setitem(attacks.SIZES, "digits", small)
+    table = attacks.of_method("digits", "fedlada", 0.3, accuracy).to_markdown()
     assert "**FedLADA, 3 of 10 clients malicious.**" in table
     assert f"{100 * accuracy(first[1]):.1f}" in table
 
