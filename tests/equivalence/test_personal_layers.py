@@ -11,6 +11,7 @@ import torch
 
 import fedlada
 from fedlada import recipes
+from fedlada.federation.cohorts import Scheduled
 from fedlada.flower import InProcessGrid, MethodStrategy, client_app
 from fedlada.messages.exchange import Exchange
 from fedlada.methods.state import named_tensors
@@ -204,3 +205,37 @@ def test_wrong_names_are_one_sentence():
         fedlada.simulate(small_net(), personal=HEAD, test=(x, y), **data)
     with pytest.raises(ValueError, match="let the nodes evaluate theirs with eval_clients_every"):
         MethodStrategy(small_net(), "fedavg", num_clients=3, personal=HEAD, test=(x, y))
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+@pytest.mark.parametrize("names", [("north", "40", "south"), ()])
+def test_only_a_client_has_a_model(names, is_class, tmp_path):
+    x, y = blobs(num_samples=60)
+    y = y if is_class else np.eye(3, dtype=np.float32)[y] + 2  # of a regression fewer files tell the number of clients
+    clients = [range(0, 20), range(20, 40), range(40, 60)]
+    result = fedlada.simulate(
+        small_net(),
+        (x, y),
+        partition=dict(zip(names, clients, strict=True)) if names else clients,
+        method=recipes.fedavg(),
+        personal=HEAD,
+        client_test=0.25,
+        rounds=2,
+        lr=0.1,
+        cohorts=Scheduled([(0, 1)]),
+        out=tmp_path,
+    )
+    for run in (result, fedlada.load_run(tmp_path, small_net())):
+        heads = [run.client_model(client)[2].weight for client in (0, np.int64(1), 2)]
+        assert not torch.equal(heads[0], heads[1])
+        assert torch.equal(heads[2], small_net()[2].weight)  # it never took part
+        for name, head in zip(names, heads, strict=False):
+            assert torch.equal(run.client_model(name)[2].weight, head)
+        for wrong in (3, -1, None, "nobody", True, "0", 1.0):
+            with pytest.raises(ValueError, match=rf"there is no client {wrong!r}: give .*a number in 0\.\.2"):
+                run.client_model(wrong)
+        if names:
+            with pytest.raises(ValueError, match=r"there is no client 'nobody': give a name such as 'north'"):
+                run.client_model("nobody")
+            with pytest.raises(ValueError, match="there is no client 40: give '40'"):
+                run.client_model(40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from fedlada.data.samples import ArraySamples
 from fedlada.federation.plan import Plan
+from fedlada.runs.client_metrics import read_values
 from fedlada.runs.files import read_object, write_json
 
 if TYPE_CHECKING:
@@ -70,6 +72,17 @@ def read_clients(folder: Path) -> list[list[int]] | None:
         return None
     is_table = table.ndim == 2 and table.dtype.kind == "i" and table.size > 0 and bool((table >= 0).all())
     return table.tolist() if is_table else None
+
+
+def stored_num_clients(folder: Path, config: Mapping[str, Any]) -> int | None:
+    """The number of a stored run's clients, from whichever file has it; None if unknown."""
+    if names := read_names(folder).clients:
+        return len(names)
+    if counts := read_clients(folder):
+        return len(counts)
+    tested = [len(one) for line in read_values(folder)[-1:] for one in line.values() if isinstance(one, list)]
+    known = tested[0] if tested else config.get("num_clients")
+    return known if isinstance(known, int) else None
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
@@ -110,6 +112,18 @@ class History(Sequence[Row]):
         return pandas.DataFrame(self.rows).set_index("round")
 
 
+def client_number(client: object, names: Sequence[str], num_clients: int | None) -> int:
+    """The number of a client that is given by its number, or by its name if clients have names; refuses all else."""
+    if isinstance(client, str) and client in names:
+        return names.index(client)
+    number = int(client) if isinstance(client, Integral) and not isinstance(client, bool) else -1
+    if 0 <= number < (math.inf if num_clients is None else num_clients):
+        return number
+    numbers = "a number from 0 on" if num_clients is None else f"a number in 0..{num_clients - 1}"
+    said = f"a name such as {names[0]!r} (history.client_names has them), or {numbers}" if names else numbers
+    raise ValueError(f"there is no client {client!r}: give {repr(str(client)) if str(client) in names else said}")
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """The result of a simulation."""
@@ -134,6 +148,8 @@ class Result:
     """With `client_test`, the metrics of each client in the last evaluated round."""
     kept: Mapping[int, Kept] = field(default_factory=dict)
     """The private state of each client that took part, if the method or personal parameters need one."""
+    num_clients: int | None = None
+    """The number of clients, also of those that never took part."""
 
     def __repr__(self) -> str:
         return "\n".join([*self._about(), repr(self.history)])
@@ -152,9 +168,13 @@ class Result:
             f"{megabytes:.2f} MB sent, {seconds:.1f} s",
         ]
 
-    def client_model(self, client: int) -> nn.Module:
-        """The model of one client: the global one, with the client's own personal parameters."""
-        return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(client)))
+    def client_model(self, client: int | str) -> nn.Module:
+        """The model of one client, by its number or name: the global one, with the client's own personal parameters.
+
+        Those of a client that never took part are the initial ones.
+        """
+        number = client_number(client, self.history.client_names, self.num_clients)
+        return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(number)))
 
     def plot(self, metric: str | None = None) -> Figure:
         """A plot of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""

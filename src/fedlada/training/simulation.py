@@ -247,7 +247,7 @@ class Simulation:
         engine = self.engine
         model = engine.model(self.server.params).eval()
         about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.measures.by_client, self.kept)
-        return Result(model, self.history, engine.method, self.server, *about)
+        return Result(model, self.history, engine.method, self.server, *about, self.plan.num_clients)
 
     @contextmanager
     def _seeded(self, purpose: str, round: int) -> Iterator[None]:

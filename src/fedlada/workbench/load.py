@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import flatten, model_with, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
-from fedlada.runs.clients import read_names
+from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
-from fedlada.training.history import History
+from fedlada.training.history import History, client_number
 from fedlada.training.resolve import Model, personal_of, resolve_model
 from fedlada.workbench.experiment import Experiment
 
@@ -44,6 +45,11 @@ class StoredRun:
         """The configuration as an experiment that can be run again (for runs of the command line)."""
         return stored_experiment(self.path, self.config, trust=self.trust)
 
+    @cached_property
+    def num_clients(self) -> int | None:
+        """The number of clients, if the folder has it."""
+        return stored_num_clients(self.path, self.config)
+
     def best_model(self) -> nn.Module:
         """The model of the round with the highest test accuracy, or the lowest test loss."""
         return self.best()[0]
@@ -59,13 +65,14 @@ class StoredRun:
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
 
-    def client_model(self, client: int) -> nn.Module:
-        """The model of one client, with its personal parameters if the run has any."""
+    def client_model(self, client: int | str) -> nn.Module:
+        """The model of one client, by its number or name, with its personal parameters if the run has any."""
+        number = client_number(client, self.history.client_names, self.num_clients)
         personal = personal_of(self.config.get("personal") or (), self.model)
         if personal is None:
             return self.model
         params = flatten(trainable(self.model).values())
-        memory = Checkpoints(self.path / "checkpoints").load_memory(self.round, client)
+        memory = Checkpoints(self.path / "checkpoints").load_memory(self.round, number)
         # After the transforms' states; a client that never took part has the initial one.
         own = [vector for name, vector in sorted(memory.items()) if re.fullmatch(r"memory\.\d+\.params", name)]
         return model_with(self.model, personal.joined(params, own[-1].to(params)) if own else params)
