@@ -110,6 +110,12 @@ def test_padded_samples_train_in_both_engines_as_if_padded_by_hand():
     assert results[2].history.class_names == WordsThatPad.classes
 
 
+@pytest.mark.parametrize("data", [Words(), [Words()[number] for number in range(40)], {"a": Words(), "b": Words()}])
+def test_evaluate_pads_and_pools_as_simulate_does(data):
+    model = Bag()
+    assert fedlada.evaluate(model, data, collate_fn=padded) == pytest.approx(fedlada.evaluate(model, by_hand()))
+
+
 class TakesLengths(nn.Module):
     def __init__(self):
         super().__init__()

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from fedlada.data.by_client import pooled
+from fedlada.data.given import Collate
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
 from fedlada.engines.default_loss import check_loss, check_same_shape, default_loss, shape_of
@@ -106,15 +108,18 @@ def evaluate(
     *,
     metrics: Mapping[str, Metric] | None = None,
     batch_size: int = AS_USUAL.eval_batch_size,
+    collate_fn: Collate | None = None,
 ) -> dict[str, float]:
     """Mean loss, accuracy where the targets are classes or labels, and the metrics, in batches that fit in memory.
 
-    `samples` is an `(x, y)` pair of arrays, a torch `Dataset`, or `Samples`; `loss` is by default that of `simulate`.
+    `samples` is anything that `simulate` takes as `test`, with its `collate_fn`; `loss` is by default that of
+    `simulate`.
     """
     check_loss(loss)
     first = next(module.parameters())
     if not isinstance(samples, Samples):
-        samples = as_samples(samples, first.device, first.dtype)
+        samples = pooled(samples, one_by_one=collate_fn is not None)
+        samples = as_samples(samples, first.device, first.dtype, collate_fn)
         samples = inputs_for(module, samples, first.device, first.dtype, scaled=False).of(samples)
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
