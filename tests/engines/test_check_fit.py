@@ -156,6 +156,22 @@ def test_floats_of_zero_and_one_are_a_regression_and_that_is_said():
     run(small_net(3), LABELS.astype(np.float32), loss=F.mse_loss)  # whoever gives it means it
 
 
+@pytest.mark.parametrize(
+    ("kind", "loss"), [(np.int64, "binary_cross_entropy"), (bool, "binary_cross_entropy"), (np.float32, "mse_loss")]
+)
+def test_one_hot_targets_are_no_classes_and_that_is_said(kind, loss):
+    y = np.eye(3)[Y].astype(kind)
+    with pytest.warns(
+        UserWarning, match=r"exactly one 1, trained as .*: for classes give y.argmax\(1\), else give"
+    ) as it:
+        assert run(small_net(3), y).loss == loss
+    assert len(it) == 1
+    run(small_net(3), y.astype(np.float32), loss=nn.BCEWithLogitsLoss())  # whoever gives it means it
+    y[0] = 1
+    if kind is not np.float32:  # several labels
+        run(small_net(3), y)
+
+
 SQUARES = {"default": None, "module": nn.MSELoss(), "function": F.mse_loss, "huber": nn.HuberLoss(), "l1": F.l1_loss}
 
 

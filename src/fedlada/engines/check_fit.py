@@ -141,8 +141,17 @@ def _say_doubts(loss: Loss, is_default: bool, module: nn.Module, samples: Sample
             "outputs, unless every output is to be compared with every target",
             stacklevel=2,
         )
-    labels = known_labels(samples) if is_default and loss is F.mse_loss else None
-    if labels is not None and np.isin(labels, (0, 1)).all():
+    labels = known_labels(samples) if is_default and loss in (F.mse_loss, binary_cross_entropy) else None
+    if labels is None or not np.isin(labels, (0, 1)).all():
+        return
+    if labels.ndim == 2 and labels.shape[1] > 1 and (labels.sum(axis=1) == 1).all():
+        how = "as a regression" if loss is F.mse_loss else "as independent labels"
+        warnings.warn(
+            f"every row of the targets has exactly one 1, trained {how}: for classes give y.argmax(1), else give loss= "
+            "to say that this is meant",
+            stacklevel=2,
+        )
+    elif loss is F.mse_loss:
         warnings.warn(
             "the targets are floats that are all 0 or 1, trained as a regression with the squared error: for labels "
             "with one logit each make y integers, or give loss=nn.BCEWithLogitsLoss()",
