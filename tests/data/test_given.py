@@ -170,6 +170,9 @@ FRAME = pandas.DataFrame(X, columns=list("abcd")).assign(label=Y)
         (([Image.new("L", (3, 3))] * 2, [0, 1]), None, "x holds images of Pillow: make arrays"),
         ((["some", "words"], [0, 1]), None, "x cannot be read as an array of numbers, it holds text: number it"),
         (Dicts(), None, r"must be a pair \(x, y\), got dict: several inputs .*; fedlada.data.columns and collate_fn="),
+        (((X, Y), (X, Y)), None, r"a tuple is one pair \(x, y\): give clients as a list, \[\(x, y\), \(x, y\)\], or"),
+        (((FRAME, FRAME["label"]),) * 3, None, "give clients as a list"),
+        ((Words(), Words()), None, "give clients as a list"),
         (DataLoader(Words()), None, r"a DataLoader makes batches of its own: give its \.dataset"),
         (FRAME, None, r"a frame does not say what to predict: give fedlada.data.columns\(frame, y=\.\.\.\)"),
         (

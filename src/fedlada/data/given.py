@@ -132,9 +132,29 @@ def readable(data: Any, *, one_by_one: bool = False) -> Any:
         return data.arrays()
     if isinstance(data, list) and data and all(isinstance(one, tuple) and len(one) == 2 for one in data):
         return Rows(data)  # a list of samples; lists of clients were joined before
+    if not one_by_one and _are_clients(data):
+        raise ValueError(
+            "a tuple is one pair (x, y): give clients as a list, [(x, y), (x, y)], or a dict by their names"
+        )
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return Pairs(*data) if one_by_one else Arrays(*data)
     return data
+
+
+def _are_clients(data: Any) -> bool:
+    """Whether a tuple holds pairs or data sets, and is no pair of several inputs and targets."""
+    if not isinstance(data, tuple) or len(data) < 2:
+        return False
+    if all(isinstance(one, Dataset) for one in data):
+        return True
+    if not all(isinstance(one, tuple) and len(one) == 2 and all(map(_has_shape, one)) for one in data):
+        return False
+    x, y = data[1]
+    return all(len(x) == len(y) for x, y in data) and (x.shape != y.shape or len(x) != 2)
+
+
+def _has_shape(value: Any) -> bool:
+    return hasattr(value, "shape") and len(value.shape) > 0
 
 
 def collated(dataset: Any, collate_fn: Collate) -> Arrays:
