@@ -179,7 +179,8 @@ SQUARES = {"default": None, "module": nn.MSELoss(), "function": F.mse_loss, "hub
 def test_outputs_of_one_column_are_not_compared_with_every_target(loss):
     for y in (PRICES[:, 0], np.arange(len(X)))[: 2 if loss else 1]:
         with pytest.raises(
-            ValueError, match=r"\(2, 1\)\) and training targets .* must have the same shape .*: reshape y"
+            ValueError,
+            match=r"\(2, 1\)\) and training targets .* the same shape .*: make y \(N, 1\): y\[:, None\], or give loss=",
         ):
             run(small_net(1), y, loss=loss)
     with pytest.raises(ValueError, match="must have the same shape"):
@@ -240,6 +241,41 @@ def test_the_loss_is_said_once(capsys):
     )
     run(small_net(1), PRICES, progress=True, loss=F.l1_loss)
     assert "the loss is" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("outputs", "y", "sentence"),
+    [
+        (4, Y[:, None], r"\(2, 4\)\) and .*targets \(int64 of shape \(2, 1\)\) do not fit: for classes flatten y"),
+        (3, LABELS[:, :2].astype(int), r"do not fit: classes are one whole number .* need one output each, here 2"),
+        (
+            1,
+            (Y % 2).astype(np.float32),
+            r"for labels of 0 and 1 make y whole numbers; for a regression make y \(N, 1\)",
+        ),
+        (2, PRICES, r"must have the same shape for mse_loss: reshape y, or give loss="),
+    ],
+)
+def test_targets_of_another_shape_have_a_way_out(outputs, y, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(small_net(outputs), y)
+    if y.dtype.kind != "f":
+        with pytest.raises(ValueError, match=sentence):
+            fedlada.evaluate(small_net(outputs), (X[:2], y[:2]))
+        with pytest.raises(ValueError, match=sentence):
+            run(small_net(outputs), y, loss=nn.CrossEntropyLoss())
+
+
+def test_text_needs_to_become_numbers():
+    class Reviews(Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, number):
+            return "good" if number % 2 else "bad", number % 2
+
+    with pytest.raises(ValueError, match="the text of the training data: turn it into numbers, in collate_fn= or"):
+        fedlada.simulate(small_net(), Reviews(), method="fedavg", rounds=1)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from fedlada.data.samples import Samples
 from fedlada.engines import processes
 from fedlada.engines.classes import IGNORED, binary_cross_entropy, class_axis, cross_entropy_last, ignored_by
 from fedlada.engines.default_loss import (
     broadcasts,
+    check_classes,
     check_loss,
     check_same_shape,
     default_loss,
@@ -62,13 +64,18 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     try:
         output = call(module, x)
     except Exception as error:
+        if any(isinstance(one, str) for one in tree_leaves(x)):
+            raise ValueError(
+                f"the model cannot take the text of the {what} data: turn it into numbers, in collate_fn= or beforehand"
+            ) from error
         raise ValueError(f"the model cannot take a batch of the {what} data ({shape_of(x)}): {error}") from error
     chosen = loss or default_loss(output, y, samples)
     if chosen is binary_cross_entropy:
         _check_binary(known_labels(samples), what)
     elif chosen in (F.cross_entropy, cross_entropy_last) or isinstance(chosen, nn.CrossEntropyLoss):
+        check_classes(output, y, f"{what} targets")
         _check_classes(output, y, samples, what, ignored_by(chosen))
-    check_same_shape(chosen, output, y, f"{what} targets")
+    check_same_shape(chosen, output, y, f"{what} targets", labels=None if loss else known_labels(samples))
     try:
         value = chosen(output, y)
     except Exception as error:

@@ -37,6 +37,7 @@ def default_loss(output: Any, y: Any, samples: Samples | None = None) -> Callabl
         return F.mse_loss
     if isinstance(output, Tensor) and _has_one_output_each(output, y):
         return _of_one_output(output, y, samples)
+    check_classes(output, y, "targets")
     axes = class_axes(output, y)
     if len(axes) > 1:
         raise ValueError(
@@ -76,15 +77,40 @@ def check_loss(loss: Any) -> None:
         raise ValueError(f"loss must be a function of outputs and targets, such as F.cross_entropy, got {loss!r}")
 
 
-def check_same_shape(loss: Any, output: Any, y: Any, targets: str) -> None:
-    """Refuse shapes that an elementwise loss would broadcast: `[N, 1]` and `[N]` to `[N, N]`."""
+def check_classes(output: Any, y: Any, targets: str) -> None:
+    """Refuse whole numbers with as many axes as the outputs but another shape, which cross-entropy does not take."""
+    if not (isinstance(output, Tensor) and isinstance(y, Tensor)) or y.is_floating_point() or y.ndim != output.ndim:
+        return
+    if y.ndim < 2 or y.shape == output.shape:
+        return
+    shapes = f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) do not fit"
+    if y.shape[-1] == 1:
+        how = "y.flatten()" if y.ndim == 2 else "y[..., 0]"
+        raise ValueError(f"{shapes}: for classes flatten y to shape {tuple(y.shape[:-1])}, {how}")
+    raise ValueError(
+        f"{shapes}: classes are one whole number for each sample, and labels of 0 and 1 need one output each, here "
+        f"{y.shape[-1]}"
+    )
+
+
+def check_same_shape(loss: Any, output: Any, y: Any, targets: str, *, labels: Any = None) -> None:
+    """Refuse shapes that an elementwise loss would broadcast: `[N, 1]` and `[N]` to `[N, N]`.
+
+    `labels` are all targets, if the loss is the default: they may be meant as binary labels.
+    """
     is_elementwise = loss in ELEMENTWISE or type(loss) in (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
-    if is_elementwise and isinstance(y, Tensor) and (not isinstance(output, Tensor) or output.shape != y.shape):
-        name = getattr(loss, "__name__", type(loss).__name__)
-        raise ValueError(
-            f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for {name}: reshape "
-            "y, or give loss="
-        )
+    if not is_elementwise or not isinstance(y, Tensor) or (isinstance(output, Tensor) and output.shape == y.shape):
+        return
+    name = getattr(loss, "__name__", type(loss).__name__)
+    way_out = "reshape y"
+    if isinstance(output, Tensor) and y.ndim and output.shape == (*y.shape, 1):
+        way_out = "make y (N, 1): y[:, None]" if y.ndim == 1 else "add an axis to y: y[..., None]"
+        if labels is not None and np.isin(labels, (0, 1)).all():
+            way_out = f"for labels of 0 and 1 make y whole numbers; for a regression {way_out}"
+    raise ValueError(
+        f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for {name}: {way_out}, "
+        "or give loss="
+    )
 
 
 def broadcasts(loss: Any, output: Any, y: Any) -> bool:
