@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +56,7 @@ class Mine(LocalTransform):
     ("wrong", "sentence"),
     [
         ("shared", "Mine must return a dict of tensors from init_shared, got a tensor of 1 axes"),
-        ("kept", "Mine must return a dict of tensors from init_kept, got dict"),
+        ("kept", "Mine must return a dict of tensors from init_kept, but 'k' is of type float"),
         ("begin", "Mine must return a dict of tensors from begin, got NoneType"),
         ("one", "Mine must return two things from apply, the update and the state; got a tensor of 1 axes"),
         ("order", r"Mine must return from apply an update of the shape it was given, \[P\]; got dict"),
@@ -71,6 +72,51 @@ def test_what_is_wrong_is_named(wrong, sentence):
     check_transform(Mine())
     with pytest.raises(ValueError, match=sentence):
         check_transform(Mine(wrong))
+
+
+class DoneFirst(Mine):
+    def finish(self, done, local, step):
+        return super().finish(local, done, step)
+
+
+class WithoutDone(Mine):
+    def finish(self, local, step):
+        return super().finish(local, None, step)
+
+
+class MeanFirst(Mine):
+    def merge(self, mean, shared, round):
+        return super().merge(shared, mean, round)
+
+
+class OneMore(Mine):
+    def begin(self, shared, kept, like, more):
+        return {**super().begin(shared, kept, like), **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (DoneFirst, "has finish(self, done, local, step), which is called as finish(self, local, done, step)"),
+        (WithoutDone, "has finish(self, local, step), which is called as finish(self, local, done, step)"),
+        (MeanFirst, "has merge(self, mean, shared, round), which is called as merge(self, shared, mean, round)"),
+        (OneMore, "has begin(self, shared, kept, like, more), which is called as begin(self, shared, kept, like)"),
+    ],
+)
+def test_parameters_in_another_order_are_named(kind, sentence):
+    with pytest.raises(ValueError, match=re.escape(f"{kind.__name__} {sentence}")):
+        check_transform(kind())
+
+
+def test_parameters_may_have_other_names_and_defaults():
+    class Named(Mine):
+        def begin(self, sent, own, x, *, scale=1.0):
+            return super().begin(sent, own, x * scale)
+
+        def merge(self, *given, **more):
+            return super().merge(*given)
+
+    check_transform(Named())
 
 
 def test_a_run_with_it_does_not_begin():

@@ -10,7 +10,7 @@ from fedlada import recipes
 from fedlada.data import IID, Dirichlet, LocalWork, Pathological
 from fedlada.federation.cohorts import Bernoulli, FixedSize, Scheduled, Unreliable
 from fedlada.federation.schedules import Constant, Cosine, Debiased, Exponential, WarmUp
-from fedlada.methods.local import TowardGlobalDirection
+from fedlada.methods.local import ClipNorm, TowardGlobalDirection
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.server import SGD
 from fedlada.workbench.experiment import Experiment
@@ -38,6 +38,7 @@ from fedlada.workbench.experiment import Experiment
         (lambda: recipes.fedavg(server_lr=0), "server_lr must be positive, got 0"),
         (lambda: recipes.fedavg(server_lr=math.inf), "server_lr must be positive, got inf"),
         (lambda: recipes.fedavg(weight_decay=-1e-3), "weight_decay must not be negative, got -0.001"),
+        (lambda: ClipNorm(max_norm=-1), "max_norm must be positive, got -1"),
         (lambda: recipes.fedavg(clip_norm=0.0), "clip_norm must be positive, got 0.0"),
         (lambda: FixedSize(0), "cohort_size must be a whole number of at least 1, got 0"),
         (lambda: FixedSize(5).draw(4, 0, 1), "cohort_size is 5, but there are only 4 clients"),

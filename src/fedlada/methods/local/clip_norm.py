@@ -22,7 +22,7 @@ class ClipNorm(LocalTransform):
     max_norm: float = 10.0
 
     def __post_init__(self) -> None:
-        positive("clip_norm", self.max_norm)
+        positive("max_norm", self.max_norm)
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         norm = torch.linalg.vector_norm(update, dim=-1, keepdim=True)

@@ -7,7 +7,7 @@ from typing import Any
 from fedlada.methods.local import AMSGrad, ClipNorm, DynamicRegularizer, LocalTransform, WeightDecay
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.server import SGD, Dynamic, ServerOptimizer
-from fedlada.methods.validation import not_negative
+from fedlada.methods.validation import not_negative, positive
 
 Chain = tuple[LocalTransform, ...]
 
@@ -15,6 +15,8 @@ Chain = tuple[LocalTransform, ...]
 def clip_and_decay(clip_norm: float | None, weight_decay: float) -> Chain:
     """Clipping and L2, each left out where it would do nothing."""
     not_negative("weight_decay", weight_decay)
+    if clip_norm is not None:
+        positive("clip_norm", clip_norm)
     clip: Chain = () if clip_norm is None else (ClipNorm(max_norm=clip_norm),)
     decay: Chain = () if weight_decay == 0 else (WeightDecay(strength=weight_decay),)
     return clip + decay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import sys
 from collections.abc import Callable
@@ -41,6 +42,7 @@ def check_transform(part: LocalTransform) -> None:
     """
     if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
+    _check_signatures(part)
     here = map_tensor_fields(partial(suited, like=_gradients()), part)
     for whole in (WIDTH, *lengths([part])):  # what it holds may be of a model's size
         try:
@@ -50,6 +52,26 @@ def check_transform(part: LocalTransform) -> None:
         except Exception:
             continue
         return
+
+
+def _check_signatures(part: LocalTransform) -> None:
+    """Refuse another number of parameters than the contract has, or its names at other places."""
+    for call in ("init_shared", "init_kept", "begin", "look", "apply", "finish", "merge"):
+        wanted = list(inspect.signature(getattr(LocalTransform, call)).parameters)[1:]
+        try:
+            own = inspect.signature(getattr(part, call))
+        except (TypeError, ValueError):  # not every callable has one
+            continue
+        try:
+            own.bind(*wanted)
+            fits = all(wanted.index(name) == place for place, name in enumerate(own.parameters) if name in wanted)
+        except TypeError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"{type(part).__name__} has {call}({', '.join(['self', *own.parameters])}), which is called as "
+                f"{call}({', '.join(['self', *wanted])})"
+            )
 
 
 def _compare(part: LocalTransform) -> None:
@@ -218,8 +240,11 @@ def _two(call: str, value: Any) -> tuple[Any, Any]:
 
 def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
     """The value, if it is a dict of tensors with these names."""
-    if not isinstance(value, dict) or not all(isinstance(one, Tensor) for one in value.values()):
+    if not isinstance(value, dict):
         raise Wrong(f"must return a dict of tensors from {call}, got {_kind(value)}")
+    if others := [(name, one) for name, one in value.items() if not isinstance(one, Tensor)]:
+        name, one = others[0]
+        raise Wrong(f"must return a dict of tensors from {call}, but {name!r} is of type {_kind(one)}")
     if names is not None and set(value) != set(names):
         wanted, got = (", ".join(sorted(one)) or "nothing" for one in (names, value))
         raise Wrong(f"must return from {call} the names that it was given, {wanted}; got {got}")
