@@ -303,7 +303,8 @@ def test_when_all_are_nan_the_run_stops_with_a_sentence_and_nothing_is_lost():
 
 
 def test_a_rate_that_is_far_too_large_ends_in_the_same_sentence():
-    with pytest.raises(fedlada.TrainingDiverged, match="try a smaller learning rate than 1e\\+30"):
+    how = r"than 1e\+30 or clip gradients \(fedlada\.recipes\.fedavg\(clip_norm=10\) in Python, --clip-norm 10 in"
+    with pytest.raises(fedlada.TrainingDiverged, match=how):
         run(nn.Linear(4, 1), (X, X[:, :1]), test=None, lr=1e30, rounds=30)
 
 
@@ -497,6 +498,10 @@ class Labelled(TensorDataset):
         ({"cohorts": Scheduled([[0], [99]])}, "the cohort of round 2 names clients outside"),
         ({"seed": None}, "seed must be a whole number, got None"),
         ({"engine": "warp"}, "engine must be one of auto, sequential, stacked, got 'warp'"),
+        ({"model": "mlp"}, r"a function that makes one, such as one of fedlada\.models, .*, got 'mlp'"),
+        ({"model": [3]}, r"model must be an nn\.Module or a function that makes one, got \[3\]"),
+        ({"method": "mymeth:ball"}, r"the shell's way of naming it: in Python import the function .*method=ball\(\)"),
+        ({"method": recipes.fedcm}, r"or a name, got the function fedcm: call it, method=fedcm\(\)"),
         ({"model": lambda: 1 / 0}, "the model could not be made: division by zero"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,17 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
             check_transform(part)
         return method
     if not isinstance(method, str):
-        raise ValueError(f"method must be a FederatedMethod, as from fedlada.recipes, or a name, got {method!r}")
+        got = (
+            f"the function {method.__name__}: call it, method={method.__name__}()"
+            if isfunction(method)
+            else repr(method)
+        )
+        raise ValueError(f"method must be a FederatedMethod, as from fedlada.recipes, or a name, got {got}")
+    if ":" in method:
+        raise ValueError(
+            f"method={method!r} is the shell's way of naming it: in Python import the function and give what it makes, "
+            f"method={method.rpartition(':')[2]}()"
+        )
     found: FederatedMethod = suggested(method)["method"]
     return found
 
@@ -131,6 +142,9 @@ def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Modu
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if isinstance(model, nn.Module):
         return model
+    if not callable(model):
+        built_in = ", such as one of fedlada.models, lambda: fedlada.models.mlp(10)" if isinstance(model, str) else ""
+        raise ValueError(f"model must be an nn.Module or a function that makes one{built_in}, got {model!r}")
     # One thread: the last bits of some initializers (orthogonal_) depend on the number of threads.
     with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
         torch.manual_seed(torch_seed(seed, "first weights"))

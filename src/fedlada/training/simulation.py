@@ -24,6 +24,7 @@ from fedlada.federation.randomness import torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Private
+from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.server_check import check_server
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.testing.attacks import Attack
@@ -262,7 +263,8 @@ class Simulation:
             if result.refused:
                 raise TrainingDiverged(
                     f"round {plan.round}: the updates of all {len(result.refused)} clients were NaN or infinite; "
-                    f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip_norm"
+                    f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip gradients "
+                    f"({_how_to_clip(self.engine.method.name)})"
                 )
             return self.server  # no client worked: the round is skipped, and its row lists lost and idle clients
         with self._seeded("server", plan.round):
@@ -302,3 +304,9 @@ class Simulation:
         mean = result.mean.delta if result.trained is None else result.trained
         cross = torch.dot(mean.double(), moved)
         return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
+
+
+def _how_to_clip(method: str) -> str:
+    if method in RECIPES and "clip_norm" in hyper_parameters(method):
+        return f"fedlada.recipes.{method}(clip_norm=10) in Python, --clip-norm 10 in the shell"
+    return "fedlada.local.ClipNorm in the method's chain"
