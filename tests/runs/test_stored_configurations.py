@@ -25,7 +25,7 @@ class Doubled(Combiner):
 
 def from_python(folder, rounds, **changes):
     values = {"method": recipes.fedavg(), "lr": 0.05, "partition": UNEQUAL, "device": "cpu", **changes}
-    return fedlada.simulate(small_net(), blobs(), rounds=rounds, out=folder, **values)
+    return fedlada.simulate(small_net(), values.pop("train", blobs()), rounds=rounds, out=folder, **values)
 
 
 def over_flower(folder, rounds, method=None):
@@ -66,3 +66,31 @@ def test_another_batch_of_evaluations_is_refused_with_the_reason(tmp_path):
     assert len(from_python(tmp_path, 2).history) == 2
     said = first_difference({"eval_batch_size": 9}, {"eval_batch_size": 8})
     assert said == "eval_batch_size is 9 there and 8 here, and the last bits of the metrics depend on it"
+
+
+@pytest.mark.parametrize("name", ["test", "validation"])
+def test_other_test_data_are_refused(name, tmp_path):
+    x, y = blobs()
+    given = {name: (x[:50], y[:50])}
+    from_python(tmp_path, 1, **given)
+    from_python(tmp_path, 2, **given)
+    from_python(tmp_path, 3)  # without test data nothing is mixed
+    for other in ((x[50:], y[50:]), (x[:50], 2 - y[:50]), (x[:40], y[:40])):
+        with pytest.raises(ValueError, match=f"was evaluated on other {name} data: give the same, or choose another f"):
+            from_python(tmp_path, 4, **{name: other})
+    assert len(fedlada.load_run(tmp_path, small_net()).history) == 3
+    without(tmp_path, "evaluated_on")  # as an earlier version stored it
+    assert len(from_python(tmp_path, 4, **{name: (x[50:], y[50:])}).history) == 4
+
+
+def test_the_cause_is_named_and_not_a_digest(tmp_path):
+    x, y = blobs()
+    from_python(tmp_path, 1, partition=None)
+    for changes, sentence in (
+        ({"seed": 1}, r"\(seed is 0 there and 1 here\)"),
+        ({"client_test": 0.2}, r"\(client_test is at its default there and 0.2 here\)"),
+        ({"partition": UNEQUAL}, r"\(its clients have other samples: another partition\)"),
+        ({"partition": None, "train": (x[::-1].copy(), y)}, r"\(the training data are others\)"),
+    ):
+        with pytest.raises(ValueError, match=f"holds another run {sentence}: choose another folder"):
+            from_python(tmp_path, 2, **{"partition": None, **changes})

@@ -20,6 +20,8 @@ from fedlada.runs.files import read_object
 from fedlada.runs.parts import describe_method, describe_part, describe_value, words_of
 from fedlada.training.simulation import Simulation
 
+EVALUATED_ON = "evaluated_on"
+"""Digests of the test and validation data, which `refuse_other_test` compares."""
 FREE_TO_CHANGE = {
     "rounds",
     "fedlada",
@@ -36,6 +38,7 @@ FREE_TO_CHANGE = {
     "tensorboard",
     "replies",
     "name",
+    EVALUATED_ON,
     RAN_BY,
 }
 """Settings that may differ on resume: length, device, storage. None of them changes earlier rounds."""
@@ -53,6 +56,14 @@ REASONS = {
     "threads": "the last bits of the weights depend on it",
 }
 """The reason why a field that does not affect the method must not change."""
+TELLING = ("method", "dataset", "seed")
+"""Fields whose difference is named first: another method has other hyperparameters, another seed other clients."""
+DIGESTS = {
+    "data": "the training data are others",
+    "clients": "its clients have other samples: another partition",
+    "not_trained": "the frozen parameters or buffers are others",
+}
+"""Fields that are digests, with the meaning of a difference. They are named last: another setting is the cause."""
 
 
 def is_experiment(config: Mapping[str, Any]) -> bool:
@@ -93,8 +104,7 @@ def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
 
 def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
     """The first difference between two configurations as text; empty if there is none."""
-    # The most telling difference comes first: another method has other hyperparameters too.
-    for name in sorted(set(stored) | set(config), key=lambda name: (name not in ("method", "dataset"), name)):
+    for name in sorted(set(stored) | set(config), key=lambda name: (_place(name), name)):
         there, here = stored.get(name), config.get(name)
         if there == here or name in FREE_TO_CHANGE:
             continue
@@ -102,10 +112,19 @@ def first_difference(stored: dict[str, Any], config: dict[str, Any]) -> str:
             if inner := first_difference(there, here):
                 return inner
             continue
+        if name in DIGESTS:
+            return DIGESTS[name]
         said = [repr(one[name]) if name in one else "at its default" for one in (stored, config)]
         reason = f", and {REASONS[name]}" if name in REASONS else ""
         return f"{name} is {said[0]} there and {said[1]} here{reason}"
     return ""
+
+
+def _place(name: str) -> int:
+    """The place of a field among those that may be named as the difference."""
+    if name in TELLING:
+        return TELLING.index(name)
+    return len(TELLING) + (1 + list(DIGESTS).index(name) if name in DIGESTS else 0)
 
 
 def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
@@ -122,6 +141,14 @@ def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any])
             ", or continue that run with `fedlada resume`" if is_experiment(stored) else ""
         )
         raise ValueError(f"{folder} holds another run ({difference}): {way_out}")
+
+
+def refuse_other_test(folder: Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse other test or validation data: the history would mix both. Folders may have been stored without."""
+    there, here = (one.get(EVALUATED_ON) or {} for one in (stored, config))
+    for name in here:
+        if name in there and there[name] != here[name]:
+            raise ValueError(f"{folder} was evaluated on other {name} data: give the same, or choose another folder")
 
 
 def describe(simulation: Simulation) -> dict[str, Any]:
@@ -148,6 +175,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "eval_every": simulation.evaluation.eval_every,
         "eval_batch_size": simulation.evaluation.eval_batch_size,
         "threads": simulation.threads,
+        **({EVALUATED_ON: digests} if (digests := simulation.measures.digests()) else {}),
         **_describe_client_tests(simulation),
         **({} if simulation.attack is None else {"attack": describe_part(simulation.attack)}),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),

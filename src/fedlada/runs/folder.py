@@ -21,11 +21,13 @@ from fedlada.runs import archived, client_metrics
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
 from fedlada.runs.config import (
+    EVALUATED_ON,
     completed,
     describe,
     is_experiment,
     read_config,
     refuse_another,
+    refuse_other_test,
     refuse_other_than_experiment,
 )
 from fedlada.runs.files import make_durable, read_object, write_atomic, write_json
@@ -156,11 +158,14 @@ class RunFolder(Observer):
             found = read_config(self.path)
             stored = self.upgrade(completed(found, config))
             refuse_another(self.path, stored, config)
+            refuse_other_test(self.path, stored, config)
             if "threads" in config and "threads" not in found and simulation.engine.device.type == "cpu":
                 self.warn(
                     f"{self.path} was stored by an earlier version, which did not record its number of threads: it "
                     f"resumes with {config['threads']}, and its last bits may differ from those of an uninterrupted run"
                 )
+            if EVALUATED_ON in stored:  # also where this part of the run has no test data
+                config[EVALUATED_ON] = {**stored[EVALUATED_ON], **config.get(EVALUATED_ON, {})}
             if "rounds" in stored:  # a smaller number of rounds must not shorten the stored one
                 config["rounds"] = max(stored["rounds"], config["rounds"])
         elif self.metrics_path.exists():

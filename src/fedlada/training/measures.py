@@ -74,6 +74,10 @@ class Measures:
         if metrics:
             self.names()
 
+    def digests(self) -> dict[str, str]:
+        """A digest of the test and validation data, as far as they are given."""
+        return {one.name: one.samples.digest() for one in self.due if one.with_others}
+
     def names(self) -> list[str]:
         """Names of all metrics, found by evaluating a few samples: errors are reported before the first round."""
         names = ["train_loss"]
