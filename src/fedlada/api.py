@@ -142,7 +142,8 @@ def simulate(
         unreliable: simulated drop-outs and stragglers.
         loss: a function of outputs and targets; by default cross-entropy for class indices, binary cross-entropy for
             targets of 0 and 1 with one output each, squared error for floats. `result.loss` has its name.
-        metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`.
+        metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`. They need `test` or
+            `validation`.
         eval_every: rounds between evaluations; the last round is always evaluated.
         eval_train_every: rounds between evaluations on the clients' training data, without augmentation; a sample that
             several clients hold counts for each: `full_train_loss` and `full_train_accuracy`.

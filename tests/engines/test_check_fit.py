@@ -375,6 +375,13 @@ def test_a_metric_does_not_replace_a_built_in_one(name):
         run(small_net(), metrics={name: lambda *_: 1.0})
 
 
+def test_metrics_need_test_data():
+    for more in ({}, {"client_test": 0.2}):
+        with pytest.raises(ValueError, match="metrics are measured on test or validation data: give test=, or leave"):
+            run(small_net(), test=None, metrics={"hits": lambda *_: 1.0}, **more)
+    assert run(small_net(), test=None, validation=(X, Y), metrics={"hits": lambda *_: 1.0}).history["validation_hits"]
+
+
 def test_metrics_are_a_dict():
     with pytest.raises(ValueError, match="metrics must be a dict of functions by name"):
         run(small_net(), metrics=[len])

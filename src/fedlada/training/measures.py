@@ -53,6 +53,8 @@ class Measures:
         self.engine, self.options, self.start = engine, options, start
         metrics = check_metrics(metrics)
         given = {name: samples for name, samples in data.items() if samples is not None}
+        if metrics and not given:
+            raise ValueError("metrics are measured on test or validation data: give test=, or leave metrics out")
         self.due = [Due(name, samples, options.eval_every, metrics) for name, samples in given.items()]
         if train is not None and options.eval_train_every is not None and isinstance(plan, Plan):
             # Repeated for each client that holds them; a partition may leave some out.
