@@ -157,6 +157,8 @@ def test_flower_equals_its_simulation(name, tmp_path):
     app = client_app(small_net(), load, method=method, memory=tmp_path, personal=HEAD)
     strategy = MethodStrategy(small_net(), method, num_clients=5, eval_clients_every=2, **settings)
     real = strategy.run(InProcessGrid(app, 5), 4, progress=False)
+    with pytest.raises(ValueError, match="stay on its nodes"):
+        real.client_model(0)
     if method.combiner != recipes.fedavg().combiner:
         del settings["combiner"]
     own = [(X[rows], Y[rows]) for rows in CLIENTS]

@@ -174,6 +174,8 @@ class Result:
         Those of a client that never took part are the initial ones.
         """
         number = client_number(client, self.history.client_names, self.num_clients)
+        if self.engine == "flower" and self.method.personal is not None:
+            raise ValueError("the personal parameters of a federation stay on its nodes: no client's model is here")
         return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(number)))
 
     def plot(self, metric: str | None = None) -> Figure:
