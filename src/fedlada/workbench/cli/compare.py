@@ -30,6 +30,7 @@ from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import named, read_files
 from fedlada.workbench.report.stored import write_command, write_tables
+from fedlada.workbench.target import check_target
 from fedlada.workbench.words import as_file_name
 
 DEFAULT_TARGET = 0.9
@@ -89,6 +90,7 @@ def compare(
         # Before anything is written: report missing data, and decode image files here instead of in workers.
         source = first.load_data(bars)
         first.build_cohorts(source)
+    check_target(list(experiments.values()), source)
     target = Target(ACCURACY, DEFAULT_TARGET) if source.has_classes else None
     if first.target is not None:
         target = Target.parse(first.target)

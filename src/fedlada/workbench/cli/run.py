@@ -37,6 +37,7 @@ from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
+from fedlada.workbench.target import check_target
 from fedlada.workbench.words import as_file_name, in_words
 
 quiet_flag = click.option("--quiet", is_flag=True, help="Print no progress and no summary.")
@@ -60,7 +61,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     experiment = build_experiment(flags)
     folder = out or new_folder(f"{as_file_name(experiment.method)}-{experiment.dataset}-seed{experiment.seed}")
     refuse_other_than_experiment(folder)  # before anything is read or printed
-    execute(experiment, folder, quiet=quiet, as_json=as_json)
+    execute(experiment, folder, quiet=quiet, as_json=as_json, checks_target=True)
 
 
 @click.command()
@@ -105,14 +106,19 @@ def resume(
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
-def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool) -> None:
-    """Run an experiment in its folder, with progress, and print a summary."""
+def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool, checks_target: bool = False) -> None:
+    """Run an experiment in its folder, with progress, and print a summary.
+
+    The target is checked where it was given: a resumed run cannot change it.
+    """
     resolve_device(experiment.device)
     is_first = processes.is_first()
     quiet = quiet or not is_first
     with Chores(quiet=quiet or as_json) as bars:
         source = experiment.load_data(bars)
     experiment.build_cohorts(source)  # errors about the data are reported first
+    if checks_target:
+        check_target([experiment], source)
     callbacks: list[Callback] = []
     if not quiet and not as_json:
         print(_headline(experiment, folder), file=sys.stderr)

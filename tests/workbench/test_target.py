@@ -1,0 +1,42 @@
+"""The target of a run is checked before the first round."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.target import metrics_of
+
+FLAGS = ["--model", "mlp", "--local-steps", "1", "--num-clients", "8", "--cohort-size", "2", "--rounds", "1"]
+
+
+@pytest.mark.parametrize("name", ["run", "compare"])
+def test_an_unknown_metric_is_refused_before_the_first_round(tmp_path, command, name):
+    said = command(name, *FLAGS, "--target", "tst_loss:0.1", "--out", tmp_path / "run", code=2)
+    assert "the metric 'tst_loss' of --target is not measured in this run; did you mean 'test_loss'?" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_of_clients_needs_their_tests(tmp_path, command):
+    asked = ["run", *FLAGS, "--target", "client_accuracy:0.01", "--out", tmp_path / "run"]
+    assert "'client_accuracy' of --target is not measured" in command(*asked, code=2).err
+    assert "target client accuracy 0.01: reached in round 1" in command(*asked, "--client-test", 0.3).out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"method": "fedexp"},
+        {"validation": 0.2, "eval_train_every": 2},
+        {"client_test": 0.2, "personal_steps": 1},
+        {"personal": "*.bias", "client_test": 0.2},
+    ],
+)
+def test_the_names_are_those_of_a_run(options):
+    few = {"num_clients": 4, "cohort_size": 2, "local_steps": 1, "rounds": 2, "model": "mlp", "device": "cpu"}
+    experiment = Experiment(**few, **options)
+    source = experiment.load_data()
+    row = experiment.run(source=source).history[-1]
+    measured = {name for name in row if name.endswith(("_loss", "_accuracy", "_decile", "_std")) or "_of_" in name}
+    assert set(metrics_of(experiment, source)) == measured
