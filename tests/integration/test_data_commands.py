@@ -193,10 +193,11 @@ def test_evaluate_measures_what_is_predicted(tmp_path, y, what, others):
     """Also client by client, on what each holds out, as the run itself did."""
     np.savez(tmp_path / "a.npz", x=RANDOM.standard_normal((60, 5)), y=y, client=np.array(["b", "a"])[np.arange(60) % 2])
     where = ["--dataset", "npz", "--data-dir", tmp_path / "a.npz", "--device", "cpu", "--out", tmp_path / "r"]
-    fedlada("run", *where, "--rounds", 2, "--client-test", 0.3, "--personal-steps", 2)
+    fedlada("run", *where, "--rounds", 2, "--client-test", 0.3, "--personal-steps", 2, "--eval-train-every", 2)
     report, last = json.loads(fedlada("evaluate", tmp_path / "r", "--json").stdout), rows(tmp_path / "r")[-1]
     assert set(report["test"]) == set(report["train"]) == {what, *others}
     assert report["test"]["loss"] == pytest.approx(last["test_loss"])
+    assert report["train"]["loss"] == pytest.approx(last["full_train_loss"])  # nobody's held-out samples
     values = report["per_client"]
     assert np.mean(list(values.values())) == pytest.approx(last[f"client_{what}"])
     worst = (max if what == "loss" else min)(values, key=values.get)

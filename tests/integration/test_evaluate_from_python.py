@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedlada
+from fedlada.federation.client_test import hold_out
 
 TASK = """
 import numpy as np
@@ -46,6 +47,22 @@ def all_prices():
 
 def nothing():
     return 3
+
+
+def no_test():
+    return (x, classes), None, clients
+
+
+def by_client():
+    return [(x[own], classes[own]) for own in clients], None
+
+
+def with_tests():
+    return *no_test(), [(x[own][:5], classes[own][:5]) for own in clients]
+
+
+def alone():
+    return (x, classes), None
 """
 
 
@@ -115,6 +132,62 @@ def test_arrays_in_a_file(task, command, tmp_path):
     named = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:data", "--json"]
     by_file, by_name = (json.loads(command(*one).out) for one in (words, named))
     assert by_file["test"] == by_name["test"]
+
+
+@pytest.mark.parametrize("name", ["no_test", "by_client"])
+def test_clients_test_themselves(task, command, name):
+    train, _, *partition = getattr(task, name)()
+    result = run(task, task.net, (train, None), client_test=0.3, partition=partition[0] if partition else None)
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", f"mytask:{name}"]
+    report = json.loads(command(*words, "--json").out)
+    assert "test" not in report
+    assert report["clients_by"] == "held-out samples"
+    assert report["same_clients"]
+    assert np.mean(list(report["per_client"].values())) == pytest.approx(result.history[-1]["client_accuracy"])
+    assert "worst client" in command(*words).out
+
+
+def test_the_training_set_is_without_the_held_out_samples(task, command):
+    result = run(task, task.net, task.data(), client_test=0.5, lr=1.0, rounds=30)
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:data", "--json"]
+    _, tests = hold_out([np.array(own) for own in task.clients], 0.5, 0)
+    own = np.setdiff1d(np.arange(90), np.concatenate(tests))
+    expected = fedlada.evaluate(result.model, (task.x[own], task.classes[own]))["loss"]
+    assert json.loads(command(*words).out)["train"]["loss"] == pytest.approx(expected)
+    assert expected != pytest.approx(fedlada.evaluate(result.model, (task.x, task.classes))["loss"])
+
+
+def test_tests_given_by_client(task, command):
+    train, _, partition, tests = task.with_tests()
+    result = run(task, task.net, (train, None), client_test=tests, partition=partition)
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:with_tests", "--json"]
+    report = json.loads(command(*words).out)
+    assert report["clients_by"] == "held-out samples"
+    assert np.mean(list(report["per_client"].values())) == pytest.approx(result.history[-1]["client_accuracy"])
+
+
+def test_equal_clients_need_no_partition(task, command):
+    result = run(task, task.net, (task.alone()[0], None), client_test=0.3, partition=None)
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:alone", "--json"]
+    report = json.loads(command(*words).out)
+    assert len(report["per_client"]) == 10
+    assert np.mean(list(report["per_client"].values())) == pytest.approx(result.history[-1]["client_accuracy"])
+
+
+def test_personal_parameters_are_each_clients_own(task, command):
+    result = run(task, task.net, (task.no_test()[0], None), client_test=0.3, personal=["2.*"])
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:no_test"]
+    report = json.loads(command(*words, "--json").out)
+    assert "train" not in report
+    _, tests = hold_out([np.array(own) for own in task.clients], 0.3, 0)
+    own = {
+        str(client): fedlada.evaluate(result.client_model(client), (task.x[rows], task.classes[rows]))["accuracy"]
+        for client, rows in enumerate(tests)
+    }
+    assert report["per_client"] == pytest.approx(own)
+    assert "leave --best out" in command(*words, "--best", code=2).err
+    words[-1] = "mytask:alone"
+    assert "return (train, test, partition) from --data" in command(*words, code=2).err
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ from fedlada.workbench.cli.measured import (
     is_private_run,
     measured,
     print_report,
+    refuse_best_of_personal,
+    without,
 )
 from fedlada.workbench.experiment import DTYPES, Experiment
 from fedlada.workbench.load import load_run, stored_experiment
@@ -61,7 +63,8 @@ def evaluate(
     """Evaluate a stored run's model: on the test set, by class, and on each client's own data.
 
     A run made from Python needs --model and its data: --data, or --dataset. The function of --data may return
-    (train, test, partition), as simulate was given them.
+    (train, test, partition) or (train, test, partition, client_test), as simulate was given them; None stands for
+    what it was not given.
 
     \b
     Example:
@@ -86,6 +89,7 @@ def evaluate(
 def _measured(
     folder: Path, trained: Experiment, experiment: Experiment, place: torch.device, *, best: bool
 ) -> dict[str, Any]:
+    refuse_best_of_personal(folder, best=best, personal=bool(trained.personal))
     own = trained.load_data()
     if (stored_classes := read_names(folder).classes) and stored_classes != own.class_names:
         raise ValueError(
@@ -101,12 +105,13 @@ def _measured(
     _check_fit(model, test, source, f"the model of {folder}, trained on {trained.dataset}", experiment.dataset)
     partition = experiment.build_partition(source)
     names = Names(partition.client_names(), source.class_names)
-    clients = partition.assign(train.labels(), experiment.seed)
+    clients, trained_on = partition.assign(train.labels(), experiment.seed), train
     if is_held_out := experiment is trained and trained.client_test is not None:
         _, clients = hold_out(clients, trained.client_test or 0.0, trained.seed)
+        trained_on = without(train, clients)
     for_all = {}
     if not trained.personal:  # else there is no single model
-        for_all = {"test": measured(model, test), "train": measured(model, train), **by_class(model, test, names)}
+        for_all = {"test": measured(model, test), "train": measured(model, trained_on), **by_class(model, test, names)}
 
     def model_of(client: int) -> nn.Module:
         return stored.client_model(client).to(place, dtype) if trained.personal else model

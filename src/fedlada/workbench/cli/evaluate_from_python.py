@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from fedlada.data.samples import Samples
 from fedlada.data.sources import load_dataset
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
+from fedlada.federation.randomness import Ints
 from fedlada.methods.imported import imported
 from fedlada.models.factory import model_factory
 from fedlada.models.flat import trainable
-from fedlada.runs.clients import read_names
+from fedlada.runs.clients import Names, read_names
 from fedlada.runs.config import clients_digest, how_made
-from fedlada.training.resolve import resolve_clients, resolve_test, resolve_train
-from fedlada.workbench.cli.measured import Report, by_class, by_client, measured
+from fedlada.training.resolve import resolve_client_test, resolve_clients, resolve_test, resolve_train
+from fedlada.workbench.cli.measured import (
+    Report,
+    after_own_steps,
+    by_class,
+    by_client,
+    measured,
+    refuse_best_of_personal,
+    without,
+)
 from fedlada.workbench.load import load_run
 
 
@@ -40,54 +50,109 @@ def measured_from_python(
             f"{folder} was {how_made(config)}: name its model (--model package.module:factory) and its data (--data "
             "package.module:function, which returns train and test, or --dataset npz --data-dir FILE)"
         )
-    if config.get("personal"):
-        raise ValueError(
-            f"{folder} has personal parameters, so there is no single model: use load_run(...).client_model(client) in "
-            "Python; client_metrics.jsonl has what each client measured"
-        )
+    is_personal = bool(config.get("personal"))
+    refuse_best_of_personal(folder, best=best, personal=is_personal)
     stored = load_run(folder, model_factory(model))
     found, round = stored.best() if best else (stored.model, stored.round)
     numbers = next(iter(trainable(found).values())).dtype
     network = found.to(place)
-    train, test, partition = _named_data(data) if data is not None else _dataset(str(dataset), data_dir)
+    train, test, *others = _named_data(data) if data is not None else _dataset(str(dataset), data_dir)
+    names = read_names(folder)
+    report: Report = {"folder": str(folder), "rounds": round}
     with cpu_threads(place, config.get("threads") or 1):
-        samples, partition, inputs = resolve_train(train, partition, network, place, numbers, None)
-        tests = resolve_test(test, place, numbers, None, inputs)
-        if tests is None:
-            raise ValueError(f"the data {data or dataset!r} have no test data")
-        report: Report = {"folder": str(folder), "rounds": round, "test": _measured(network, tests, folder)}
-        report["train"] = _measured(network, samples, folder)
-        names = read_names(folder)
-        if partition is not None:
-            clients, given = resolve_clients(partition, samples, config.get("seed", 0))
-            trained = tested = clients
-            if held_out := isinstance(share := config.get("client_test"), float):
-                trained, tested = hold_out(clients, share, config.get("seed", 0))
-            is_same = clients_digest(trained) == config.get("clients")
-            names = replace(names, clients=given or (names.clients if is_same else ()))
-            report |= by_client(lambda _: network, samples, tested, names, held_out=held_out)
-            report["same_clients"] = is_same
-        report |= by_class(network, tests, replace(names, classes=samples.class_names or names.classes))
+        samples, partition, inputs = resolve_train(train, others[0], network, place, numbers, None)
+        names = replace(names, classes=samples.class_names or names.classes)
+
+        def read(given: Any) -> Samples | None:
+            return resolve_test(given, place, numbers, None, inputs)
+
+        own = _clients(config, samples, partition, others[1], names, read)
+        if is_personal and own is None:
+            raise ValueError(
+                f"{folder} has personal parameters, so each client is measured by itself, and the data do not say "
+                "whose a sample is: return (train, test, partition) from --data, as simulate was given them"
+            )
+        tests = None if is_personal else read(test)  # of personal parameters no model is everybody's
+        with _failures_of(folder):
+            if tests is not None:
+                report["test"] = measured(network, tests)
+            if not is_personal:
+                report["train"] = measured(network, samples if own is None else own.trained_on)
+            if own is not None:
+                one = (lambda client: stored.client_model(client).to(place)) if is_personal else (lambda _: network)
+                report |= by_client(one, own.samples, own.clients, own.names, held_out=own.held_out)
+                report |= {"same_clients": own.is_same, **after_own_steps(folder, own.names)}
+            if tests is not None:
+                report |= by_class(network, tests, names)
     return report
 
 
-def _named_data(name: str) -> tuple[Any, Any, Any]:
+@dataclass(frozen=True, eq=False)
+class _Clients:
+    """The samples on which each client is measured."""
+
+    samples: Samples
+    clients: Sequence[Ints]
+    """Indices of the samples of each client."""
+    trained_on: Samples
+    """The training data without what the clients hold out."""
+    names: Names
+    held_out: bool
+    """Whether nothing of it was trained on."""
+    is_same: bool
+    """Whether these are the clients of the run."""
+
+
+def _clients(
+    config: Mapping[str, Any],
+    samples: Samples,
+    partition: Any,
+    client_test: Any,
+    names: Names,
+    read: Callable[[Any], Samples | None],
+) -> _Clients | None:
+    """The clients that the data name, or those of a run without a partition; None if they are not known."""
+    seed = config.get("seed", 0)
+    clients, given = resolve_clients(partition, samples, seed)
+    trained = tested = clients
+    share = config.get("client_test")
+    if is_share := isinstance(share, float):
+        trained, tested = hold_out(clients, share, seed)
+    is_same = clients_digest(trained) == config.get("clients")
+    if partition is None and not is_same:
+        return None
+    names = replace(names, clients=given or (names.clients if is_same else ()))
+    if client_test is not None and not is_share:
+        _, own = resolve_client_test(client_test, clients, names.clients, samples, seed, read)
+        assert own is not None
+        rows = [own.rows(client) for client in range(own.num_clients)]
+        return _Clients(own.samples, rows, samples, names, held_out=True, is_same=is_same)
+    rest = without(samples, tested) if is_share else samples
+    return _Clients(samples, tested, rest, names, held_out=is_share, is_same=is_same)
+
+
+def _named_data(name: str) -> tuple[Any, Any, Any, Any]:
     made = imported("data", name)()
-    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3):
+    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3, 4):
         kind = f"{len(made)} things" if isinstance(made, (tuple, list)) else type(made).__name__
-        raise ValueError(f"the data {name!r} must be (train, test) or (train, test, partition), got {kind}")
-    train, test, partition = (*made, None)[:3]
-    return train, test, partition
+        raise ValueError(
+            f"the data {name!r} must be (train, test) or (train, test, partition), perhaps with client_test after "
+            f"them, got {kind}"
+        )
+    train, test, partition, client_test = (*made, None, None)[:4]
+    return train, test, partition, client_test
 
 
-def _dataset(name: str, data_dir: str | None) -> tuple[Any, Any, Any]:
+def _dataset(name: str, data_dir: str | None) -> tuple[Any, Any, Any, Any]:
     source = load_dataset(name, data_dir)
-    return source.train, source.test, None
+    return source.train, source.test, None, None
 
 
-def _measured(model: nn.Module, samples: Samples, folder: Path) -> dict[str, float]:
+@contextmanager
+def _failures_of(folder: Path) -> Iterator[None]:
+    """Say whose model it was that failed."""
     try:
-        return measured(model, samples)
+        yield
     except Exception as error:  # a user's own model can raise anything
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"the model of {folder} cannot be measured on these data: {why}") from None

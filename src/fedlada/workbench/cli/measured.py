@@ -81,6 +81,20 @@ def by_client(
     }
 
 
+def without(samples: Samples, held_out: Sequence[Ints]) -> Samples:
+    """The samples that no client holds out."""
+    return samples.chosen(np.setdiff1d(np.arange(len(samples)), np.concatenate(held_out)))
+
+
+def refuse_best_of_personal(folder: Any, *, best: bool, personal: bool) -> None:
+    """Refuse the best model of a run with personal parameters, which are stored for the last round alone."""
+    if best and personal:
+        raise ValueError(
+            f"{folder} has personal parameters, which are stored with the last model, not with the best one: leave "
+            "--best out"
+        )
+
+
 def after_own_steps(folder: Any, names: Names) -> Report:
     """The last test of clients after fine-tuning, as recorded by the run."""
     for values in reversed(read_values(folder)):
