@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fedlada.workbench.experiment import Experiment
@@ -30,6 +31,22 @@ def test_the_solved_noise_is_stored_and_more_rounds_stop_at_the_target(tmp_path)
         replace(experiment, rounds=9).run(out=tmp_path)  # solved for nine rounds it is other noise
 
 
+def test_the_clients_of_a_file_are_counted_for_the_noise(tmp_path):
+    random = np.random.default_rng(0)
+    named = {"x": random.random((240, 3)), "y": np.arange(240) % 2, "client": np.arange(240) % 12}
+    np.savez(tmp_path / "a.npz", **named)
+    own = {name: value for name, value in SMALL.items() if name != "num_clients"}
+    experiment = Experiment(**TARGET, **own, dataset="npz", data_dir=str(tmp_path / "a.npz"))
+    noise = experiment.resolved().noise_multiplier
+    assert noise == Experiment(**TARGET, **SMALL).resolved().noise_multiplier  # twelve clients there too
+    whole = experiment.run(out=tmp_path / "run")
+    assert 5.9 < whole.history[-1]["epsilon"] <= 6.0
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["noise_multiplier"] == noise
+    longer = replace(Experiment.read(tmp_path / "run" / "config.json"), rounds=9).run(out=tmp_path / "run")
+    assert "more than the target of 6" in longer.stopped
+
+
 def test_a_configuration_of_an_earlier_version_has_no_noise():
     stored = Experiment(method="fedavg").to_json()
     earlier = {name: value for name, value in stored.items() if "noise" not in name and "target_" not in name}
@@ -41,7 +58,7 @@ def test_refusals():
         Experiment(target_epsilon=1.0)
     with pytest.raises(ValueError, match="Private needs noise_multiplier, or epsilon"):
         Experiment(combiner="private:1")
-    with pytest.raises(ValueError, match="which only the data have: give noise_multiplier"):
+    with pytest.raises(ValueError, match="known only when the data are read: give --noise-multiplier"):
         Experiment(dataset="docstrings", combiner="private:1", target_epsilon=1.0)
     private = {"combiner": "private:1", "noise_multiplier": 1.0, "validation": 0.2}
     with pytest.raises(ValueError, match="validation is measured on samples of the data's own clients, which private"):

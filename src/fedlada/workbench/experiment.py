@@ -172,7 +172,6 @@ class Experiment(EvaluationOptions, NoiseOptions):
     @cached_property
     def _full(self) -> Experiment:
         suited = suited_clients(self, preset(self.dataset, self.method))
-        num_clients = self.num_clients or suited["num_clients"]
         defaults = {} if is_own(self.method) else hyper_parameters(self.method)
         hyper = {**defaults, **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
@@ -180,7 +179,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         changed["noise_multiplier"] = solved_noise(
             self.combiner,
             self,
-            num_clients=num_clients,
+            num_clients=self.num_clients or suited["num_clients"],
             cohort_size=self.cohort_size or suited["cohort_size"],
             by_coins=self.cohorts == "bernoulli",
             rounds=self.rounds,

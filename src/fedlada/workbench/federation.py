@@ -20,9 +20,8 @@ Full = Any
 def suited_clients(given: Full, suited: dict[str, Any]) -> dict[str, Any]:
     """A preset with the clients that an `.npz` file names, unless it is partitioned anew; at most as many per round."""
     partition, sizes = given.partition or suited["partition"], [suited["cohort_size"]]
-    if given.dataset == "npz" and given.data_dir is not None and given.partition in (None, "natural"):
-        named = count_clients(given.data_dir)
-        partition, sizes = ("natural", [*sizes, named]) if named else (partition, sizes)
+    if named := named_clients(given):
+        partition, sizes = "natural", [*sizes, named]
     num_clients = suited["num_clients"]
     if partition == "natural":  # their number comes from the data
         num_clients = None
@@ -31,6 +30,13 @@ def suited_clients(given: Full, suited: dict[str, Any]) -> dict[str, Any]:
     if (known := given.num_clients or num_clients) is not None:
         sizes.append(known)
     return {**suited, "partition": partition, "num_clients": num_clients, "cohort_size": min(sizes)}
+
+
+def named_clients(given: Full) -> int | None:
+    """The number of clients that an `.npz` file names, unless it is partitioned anew; None if it names none."""
+    if given.dataset != "npz" or given.data_dir is None or given.partition not in (None, "natural"):
+        return None
+    return count_clients(given.data_dir) or None
 
 
 def check_clients(given: Full, full: Full) -> None:

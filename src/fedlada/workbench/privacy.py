@@ -8,6 +8,7 @@ from fedlada.federation.accounting import with_noise
 from fedlada.federation.cohorts import Bernoulli, FixedSize
 from fedlada.methods.combine import Combiner, Private, as_private, is_private
 from fedlada.methods.validation import option
+from fedlada.workbench.federation import named_clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,9 @@ class NoiseOptions:
     target_epsilon: float | None = option(
         None, "Privacy budget: solve for the noise, and stop before the budget is exceeded."
     )
-    target_delta: float = option(1e-6, "Delta of (epsilon, delta)-differential privacy.")
+    target_delta: float = option(
+        1e-6, "Delta of (epsilon, delta)-differential privacy; take it far below one over the number of clients."
+    )
     noise_cohort: int | None = option(None, "Simulations only: noise as for a cohort of this size.")
     noise_population: int | None = option(None, "Number of clients from which the cohort of --noise-cohort is drawn.")
 
@@ -44,8 +47,12 @@ def solved_noise(
     """
     if not is_private(name) or options.noise_multiplier is not None or options.target_epsilon is None:
         return options.noise_multiplier
+    num_clients = num_clients or named_clients(options)
     if num_clients is None and options.noise_population is None:
-        raise ValueError("target_epsilon needs the number of clients, which only the data have: give noise_multiplier")
+        raise ValueError(
+            "--target-epsilon needs the number of clients, which is known only when the data are read: give "
+            "--noise-multiplier, or divide the samples anew with --partition iid"
+        )
     clients = num_clients or cohort_size
     cohorts = Bernoulli(min(1.0, cohort_size / clients)) if by_coins else FixedSize(cohort_size)
     return with_noise(_private(name, options), cohorts, clients, rounds).noise_multiplier
