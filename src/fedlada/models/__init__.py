@@ -7,6 +7,7 @@ from torch import nn
 
 from fedlada.models.cnn_gn import cnn_gn
 from fedlada.models.group_norm import group_norm
+from fedlada.models.layers import GroupNorm
 from fedlada.models.lenet import lenet
 from fedlada.models.mlp import mlp
 from fedlada.models.pfl_cnn import pfl_cnn
@@ -26,4 +27,4 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 """Factories by the name that `--model` takes; each is called with the number of classes and `input_shape=`."""
 
-__all__ = ["MODELS", "cnn_gn", "group_norm", "lenet", "mlp", "pfl_cnn", "resnet18_gn", "text_transformer"]
+__all__ = ["MODELS", "GroupNorm", "cnn_gn", "group_norm", "lenet", "mlp", "pfl_cnn", "resnet18_gn", "text_transformer"]
