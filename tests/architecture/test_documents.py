@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from fedlada.methods.recipes import hyper_parameters
 from fedlada.methods.state import named_tensors
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
 def test_every_hyper_parameter_is_explained():
@@ -67,6 +70,28 @@ def test_version_stands_in_the_citation():
 def test_the_api_page_has_every_public_name():
     shown = re.findall(r"^::: fedlada\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert sorted(shown) == sorted({*fedlada.__all__, "flower", "messages"})
+
+
+def test_the_table_of_hooks_has_every_signature():
+    text = (ROOT / "docs" / "own-method.md").read_text()
+    shown = set(re.findall(r"^\| `(\w+\(self.*?\))` \|", text, re.MULTILINE))
+    hooks = {name: hook for name, hook in vars(fedlada.LocalTransform).items() if inspect.isfunction(hook)}
+    assert shown == {f"{name}({', '.join(inspect.signature(hook).parameters)})" for name, hook in hooks.items()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_dotted_names_in_documents_can_be_imported(page):
+    """`fedlada.x.Y` in code spans, and what code blocks import from public places."""
+    text = page.read_text()
+    names = set(re.findall(r"`(fedlada(?:\.\w+)+)", text))
+    assert not re.findall(r"^(?:from|import) fedlada\.workbench.*$", text, re.MULTILINE)
+    for name in sorted(names):
+        found = fedlada
+        for part in name.split(".")[1:]:
+            if inspect.ismodule(found) and not hasattr(found, part):
+                found = importlib.import_module(f"{found.__name__}.{part}")
+            else:
+                found = getattr(found, part)
 
 
 def heading_names(page: Path) -> set[str]:
