@@ -48,6 +48,14 @@ def finished(tmp_path_factory):
     return folder, done
 
 
+def test_a_rule_for_a_vector_that_is_not_sent_is_said(tmp_path):
+    sentence = "fedavg does not send v: its rule in --messages has no effect"
+    run = ["run", "--method", "fedavg", *QUICK, "--rounds", 1]
+    assert sentence in fedlada(*run, "--messages", "v=log8", "--out", tmp_path / "v").stderr
+    assert "has no effect" not in fedlada(*run, "--messages", "lean:params=bfloat16", "--out", tmp_path / "lean").stderr
+    assert "has no effect" not in fedlada("resume", tmp_path / "lean", "--rounds", 2).stderr
+
+
 def test_run_writes_its_folder(finished):
     folder, done = finished
     assert [row["round"] for row in rows(folder)] == [1, 2, 3, 4, 5]
@@ -252,6 +260,12 @@ def test_methods_and_data_show(tmp_path):
         (["compare", "--seeds", "0,x"], "is not a list of numbers"),
         (["compare", "--seeds", "0,0"], "names something twice"),
         (["resume", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
+        (
+            ["resume", "runs/x", "--lr", "0.3"],
+            "a resumed run keeps its settings: only --rounds and --data-dir can change",
+        ),
+        (["resume", "runs/x", "--lrr", "0.3"], "No such option '--lrr'"),
+        (["run", "--model", "resnet"], "did you mean 'resnet18-gn'?"),
         (["evaluate", "nowhere"], "nowhere is not a run's folder: it has no config.json"),
         (["run", "--model", ".nets:tiny"], "the model '.nets:tiny' cannot be imported: write package.module:factory"),
         (["run", "--model", ":tiny"], "the model ':tiny' cannot be imported: write package.module:factory"),

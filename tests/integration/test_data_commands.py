@@ -167,7 +167,7 @@ def test_clients_and_classes_are_called_by_their_names(on_folder, tmp_path):
     shown = json.loads(fedlada("data", "show", "npz", *where, "--json").stdout)
     assert (shown["clients"], shown["client names"]) == (3, ["anna", "bob", "zoe"])
     run = ["run", "--dataset", "npz", *where, "--rounds", 1, "--device", "cpu"]
-    assert "1 round of 3 of all clients (as the data name them)" in fedlada(*run, "--out", tmp_path / "r").stderr
+    assert "1 round of 3 of 3 clients (named by the data)" in fedlada(*run, "--out", tmp_path / "r").stderr
     report = json.loads(fedlada("evaluate", tmp_path / "r", "--json").stdout)
     assert set(report["per_client"]) == {"anna", "bob", "zoe"}
     assert f"worst client ({report['worst_client']['client']})" in fedlada("evaluate", tmp_path / "r").stdout

@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from fedlada.data.sources import Source
 from fedlada.engines import processes
+from fedlada.messages.spec import PRESETS, short, vectors
 from fedlada.methods.factory import hyper_parameters, is_own
 from fedlada.models.factory import is_built_in
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config, refuse_other_than_experiment
@@ -64,7 +66,26 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     execute(experiment, folder, quiet=quiet, as_json=as_json, checks_target=True)
 
 
-@click.command()
+class ResumeCommand(click.Command):
+    """A command that says which settings of a stored run can change."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; a flag of `fedlada run` is refused with the reason."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in {
+                word for one in run.get_params(ctx) for word in (*one.opts, *one.secondary_opts)
+            }:
+                raise
+            raise click.UsageError(
+                f"a resumed run keeps its settings: only --rounds and --data-dir can change; to change "
+                f"{error.option_name}, start a new run with fedlada run --config FOLDER/config.json",
+                ctx,
+            ) from None
+
+
+@click.command(cls=ResumeCommand)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round; at least as many as planned.")
 @click.option("--data-dir", help="Folder of the data, if they were moved.")
@@ -121,7 +142,12 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool,
         check_target([experiment], source)
     callbacks: list[Callback] = []
     if not quiet and not as_json:
-        print(_headline(experiment, folder), file=sys.stderr)
+        print(_headline(experiment, folder, source), file=sys.stderr)
+        if unused := _rules_without_effect(experiment):
+            print(
+                f"fedlada: {experiment.method} does not send {unused[0]}: its rule in --messages has no effect",
+                file=sys.stderr,
+            )
         callbacks += [EngineLine(), live_or_plain(experiment.method)]
     try:
         interrupt = Interrupt()
@@ -176,11 +202,24 @@ class Interrupt(Observer):
             simulation.pause(self.reason)
 
 
-def _headline(experiment: Experiment, folder: Path) -> str:
+def _rules_without_effect(experiment: Experiment) -> list[str]:
+    """Vectors with a rule that the method does not send. A preset has rules for the vectors of all methods."""
+    words = experiment.resolved().messages.split(":")
+    for preset in PRESETS.values():
+        known = preset.split(":")
+        if {word.partition("=")[0] for word in known} <= {word.partition("=")[0] for word in words}:
+            words = [word for word in words if word not in known]
+    own = vectors(experiment.build_method())
+    sent = {name for path in own for name in (short(path), f"{path.partition('/')[0]}/{short(path)}")}
+    return [name for name, equals, _ in (word.partition("=") for word in words) if equals and name not in sent]
+
+
+def _headline(experiment: Experiment, folder: Path, source: Source) -> str:
     full = experiment.resolved()
-    said = {"natural": "as the data name them", "dirichlet": f"Dirichlet {full.concentration:g}"}
+    said = {"natural": "named by the data", "dirichlet": f"Dirichlet {full.concentration:g}"}
     kind = said.get(str(full.partition), full.partition)
-    clients = f"{full.cohort_size} of {full.num_clients or 'all'} clients ({kind})"
+    num_clients = full.num_clients if source.client is None else full.num_clients or len(set(source.client.tolist()))
+    clients = f"{full.cohort_size} of {num_clients} clients ({kind})"
     usual = hyper_parameters(full.method)
     own = {name: value for name, value in full.hyper.items() if value != usual[name]}
     unusual = {"combiner": full.combiner, "attack": full.attack, "messages": experiment.messages}
