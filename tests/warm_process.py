@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -62,8 +63,21 @@ def serve() -> None:
             children.append(os.fork())
             if children[-1] == 0:
                 run(request, environment)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        print(next((code for code in codes if code), 0), file=answers, flush=True)
+        print(_first_failure(set(children)), file=answers, flush=True)
+
+
+def _first_failure(children: set[int]) -> int:
+    """Wait for all; when one fails the others, which would wait for it, are ended."""
+    failure = 0
+    while children:
+        child, status = os.wait()
+        children.discard(child)
+        code = os.waitstatus_to_exitcode(status)
+        if code and not failure:
+            failure = code
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+    return failure
 
 
 if __name__ == "__main__":

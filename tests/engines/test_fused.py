@@ -55,7 +55,7 @@ def test_a_graph_holds_for_other_clients(name):
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        ("gpt", "its gradient compiled"),
+        ("gpt", "its gradient to be compiled"),
         ("lstm", "its gradient not compiled (a recurrent layer has a graph for each time step, too large to compile)"),
     ],
 )
@@ -142,3 +142,23 @@ def test_deterministic_algorithms_are_on_for_as_long_as_asked():
             assert torch.is_deterministic_algorithms_warn_only_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
+
+
+def test_a_stricter_choice_of_the_users_stays():
+    torch.use_deterministic_algorithms(True)
+    try:
+        with deterministic_algorithms():
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_without_memory_the_plain_gradient_is_used(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr("fedlada.engines.stacked.fused.traced", full)
+    example, like = example_and_arguments()
+    with pytest.warns(UserWarning, match="runs as it is: there is no memory left to check it"):
+        assert fused(product, example, like) is product

@@ -302,7 +302,7 @@ def test_a_compiled_gradient_of_an_embedding_repeats():
     runs = [trained() for _ in range(3)]
     for one in runs:
         one.run(3)
-        assert "its gradient compiled" in one.engine.why
+        assert "its gradient to be compiled" in one.engine.why
         assert [fast.__name__ for fast in one.engine.network.fast.values()] == ["fast"]
     assert all(torch.equal(runs[0].server.params, one.server.params) for one in runs[1:])
 

@@ -53,6 +53,10 @@ def no_test():
     return (x, classes), None, clients
 
 
+def a_share():
+    return *data(), 0.3
+
+
 def by_client():
     return [(x[own], classes[own]) for own in clients], None
 
@@ -188,6 +192,17 @@ def test_personal_parameters_are_each_clients_own(task, command):
     assert "leave --best out" in command(*words, "--best", code=2).err
     words[-1] = "mytask:alone"
     assert "return (train, test, partition) from --data" in command(*words, code=2).err
+    stored = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps({**stored, "engine": "flower"}))  # as a federation's: no client state
+    assert "its personal parameters stay on its nodes" in command(*words, code=2).err
+    with pytest.raises(ValueError, match="personal parameters stay on its nodes, not here"):
+        fedlada.load_run("run", task.net).client_model(0)
+
+
+def test_a_share_that_was_trained_on_is_not_held_out(task, command):
+    run(task, task.net, task.data()[:2])
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:a_share"]
+    assert "the data hold out 0.3 of each client's samples, and the run did not" in command(*words, code=2).err
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,15 @@ def test_on_a_gpu_the_digest_knows_lengths_at_which_kernels_change(monkeypatch):
 
     short, long, also_long, very_long, also_very_long = kinds("mlp")
     assert short != long == also_long == very_long == also_very_long
+    own = replace(TINY, rounds=500, local_epochs=None, local_steps=1, device="cuda", engine="sequential")
+    alone = identity._digest.__wrapped__(json.dumps(own.to_json()))
     monkeypatch.setattr(identity, "_is_layered", lambda _: False)
     short, long, also_long, very_long, also_very_long = kinds("mlp")
     assert short != long == also_long != very_long == also_very_long != short
+    assert identity._digest.__wrapped__(json.dumps(own.to_json())) == alone  # nothing is compiled there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in MODELS if name != TEXT_MODEL])
 def test_models_for_images_are_stacked_layer_by_layer(name):
     assert identity._is_layered(replace(TINY, model=name))

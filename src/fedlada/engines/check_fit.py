@@ -72,7 +72,7 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     chosen = loss or default_loss(output, y, samples)
     if chosen is binary_cross_entropy:
         _check_binary(known_labels(samples), what)
-    elif chosen in (F.cross_entropy, cross_entropy_last) or isinstance(chosen, nn.CrossEntropyLoss):
+    elif chosen in (F.cross_entropy, cross_entropy_last) or type(chosen) is nn.CrossEntropyLoss:
         check_classes(output, y, f"{what} targets")
         _check_classes(output, y, samples, what, ignored_by(chosen))
     check_same_shape(chosen, output, y, f"{what} targets", labels=None if loss else known_labels(samples))

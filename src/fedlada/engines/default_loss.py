@@ -87,6 +87,8 @@ def check_classes(output: Any, y: Any, targets: str) -> None:
     if y.shape[-1] == 1:
         how = "y.flatten()" if y.ndim == 2 else "y[..., 0]"
         raise ValueError(f"{shapes}: for classes flatten y to shape {tuple(y.shape[:-1])}, {how}")
+    if y.ndim > 2 and y.shape[1] == 1:
+        raise ValueError(f"{shapes}: for classes leave the second axis of y out, y[:, 0]")
     raise ValueError(
         f"{shapes}: classes are one whole number for each sample, and labels of 0 and 1 need one output each, here "
         f"{y.shape[-1]}"

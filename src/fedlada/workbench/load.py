@@ -18,7 +18,7 @@ from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import flatten, model_with, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import read_names, stored_num_clients
-from fedlada.runs.config import how_made, is_experiment, read_config
+from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History, client_number
@@ -71,6 +71,8 @@ class StoredRun:
         personal = personal_of(self.config.get("personal") or (), self.model)
         if personal is None:
             return self.model
+        if is_federation(self.config):
+            raise ValueError(f"{self.path} was made by a federation: personal parameters stay on its nodes, not here")
         params = flatten(trainable(self.model).values())
         memory = Checkpoints(self.path / "checkpoints").load_memory(self.round, number)
         # After the transforms' states; a client that never took part has the initial one.

@@ -29,13 +29,10 @@ def check_target(experiments: Sequence[Experiment], source: Source) -> None:
 def metrics_of(experiment: Experiment, source: Source) -> list[str]:
     """Names of the metrics that the rows of a run will have."""
     built_in = ("accuracy", "loss") if source.has_classes else ("loss",)
-    method = experiment.build_method()
-    start = method.init(torch.zeros(1))
-    others = method.server.other_models(start.params, start.optimizer)
     names = [
         f"{whose}_{what}{ending}"
         for whose in _evaluated(experiment)
-        for ending in ("", *(f"_of_{other}" for other in others))
+        for ending in ("", *(f"_of_{other}" for other in _other_models(experiment)))
         for what in built_in
     ]
     if experiment.eval_train_every is not None:
@@ -43,7 +40,17 @@ def metrics_of(experiment: Experiment, source: Source) -> list[str]:
     if experiment.client_test is not None:
         tests = ("client", "personal") if experiment.personal_steps else ("client",)
         names += [f"{one}_{built_in[0]}{of}" for one in tests for of in ("", "_worst_decile", "_std")]
-    return [*names, "train_loss"]
+    return [*names, "train_loss", "drift"]
+
+
+def _other_models(experiment: Experiment) -> list[str]:
+    """Names of the models that the server's optimizer evaluates besides its own."""
+    server = experiment.build_method().server
+    params = torch.zeros(1)
+    try:
+        return list(server.other_models(params, server.init(params)))
+    except Exception:  # a user's own may want the model's size
+        return []
 
 
 def _evaluated(experiment: Experiment) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ def fused(function: Function, example: Example, like: Any) -> Function:
             graph = traced(function, *example.arguments(like, 0))
             compiled: Function = torch.compile(graph, fullgraph=True, dynamic=False, options=sums_in_one_order())
             wrong = _wrong(compiled, function, example, like)
+    except torch.OutOfMemoryError:
+        wrong = "there is no memory left to check it"
     except Exception as error:  # whatever a model does that no graph can hold
         wrong = first_line(error)
     if wrong:

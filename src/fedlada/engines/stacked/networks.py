@@ -144,7 +144,7 @@ class VmappedNetwork(Network):
     def compile(self, example: Example, reason: str) -> None:
         """Compile the gradient when it is first computed, unless there is a reason against it."""
         self.example = None if reason else example
-        self.form += f", its gradient not compiled ({reason})" if reason else ", its gradient compiled"
+        self.form += f", its gradient not compiled ({reason})" if reason else ", its gradient to be compiled"
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
         self.weights = {name: self.layout.view(weights, name) for name in self.layout.names}

@@ -66,7 +66,7 @@ def _digest(config: str) -> str:
         # On a GPU short runs use other kernels than long ones, and so have other last bits.
         steps = whole_length(experiment) * _most_steps(experiment, facts.source)
         settings["is_long"] = steps >= WORTH_COMPILING
-        if not _is_layered(experiment) and steps >= WORTH_COMPILING_GRADIENTS:
+        if experiment.engine != "sequential" and not _is_layered(experiment) and steps >= WORTH_COMPILING_GRADIENTS:
             settings["compiles_gradients"] = True
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
 

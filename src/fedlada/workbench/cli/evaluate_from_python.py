@@ -19,7 +19,7 @@ from fedlada.methods.imported import imported
 from fedlada.models.factory import model_factory
 from fedlada.models.flat import trainable
 from fedlada.runs.clients import Names, read_names
-from fedlada.runs.config import clients_digest, how_made
+from fedlada.runs.config import clients_digest, how_made, is_federation
 from fedlada.training.resolve import resolve_client_test, resolve_clients, resolve_test, resolve_train
 from fedlada.workbench.cli.measured import (
     Report,
@@ -52,6 +52,10 @@ def measured_from_python(
         )
     is_personal = bool(config.get("personal"))
     refuse_best_of_personal(folder, best=best, personal=is_personal)
+    if is_personal and is_federation(config):
+        raise ValueError(
+            f"{folder} was made by a federation: its personal parameters stay on its nodes, and are measured there"
+        )
     stored = load_run(folder, model_factory(model))
     found, round = stored.best() if best else (stored.model, stored.round)
     numbers = next(iter(trainable(found).values())).dtype
@@ -116,6 +120,11 @@ def _clients(
     clients, given = resolve_clients(partition, samples, seed)
     trained = tested = clients
     share = config.get("client_test")
+    if isinstance(client_test, float) and client_test != share:
+        raise ValueError(
+            f"the data hold out {client_test:g} of each client's samples, and the run did not: clients were trained on "
+            "them; leave client_test out of what --data returns"
+        )
     if is_share := isinstance(share, float):
         trained, tested = hold_out(clients, share, seed)
     is_same = clients_digest(trained) == config.get("clients")
