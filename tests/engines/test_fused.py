@@ -39,6 +39,7 @@ def network_and_arguments(name: str):
     return network, (weights, *by_client, torch.full((CLIENTS, BATCH), 1 / BATCH), torch.tensor([7, 8]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["convnext", "vit", "gpt"])
 def test_a_graph_holds_for_other_clients(name):
     network, arguments = network_and_arguments(name)

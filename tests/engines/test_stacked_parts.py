@@ -226,6 +226,7 @@ def test_convolution_kernels(clients, batch, depth, out, size, kernel, stride, p
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize(("channels", "size", "groups"), [(8, 5, 2), (6, 1, 2), (12, 3, 3), (4, 40, 2)])

@@ -80,6 +80,7 @@ def test_fine_tuning_leaves_no_trace(name, engine):
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(named_tensors(one), named_tensors(other), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_fine_tuned_models_are_those_of_the_methods_own_chain(name):
     """Stacked equals sequential in every client's loss."""

@@ -30,6 +30,7 @@ def run_both(model, data, name, rounds, messages, **options):
     return made[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("messages", [CODED, "lean"])
 @pytest.mark.parametrize("name", METHODS)
 def test_engines_agree(name, messages):

@@ -41,6 +41,7 @@ def without_time(history):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in history]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_twice_the_same(name):
     first = run(name)

@@ -150,6 +150,7 @@ def test_resume_to_the_same_bits(tmp_path):
         run(method, rounds=8, out=tmp_path / "parts", personal=("0.*",), personal_steps=2, messages="delta=top0.3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "scaffold", "fedlada", "fedsmoo"])
 def test_flower_equals_its_simulation(name, tmp_path):
     """Nodes keep their own parameters on their disks, and test themselves with them."""

@@ -58,6 +58,7 @@ def both(model, data, **changes):
     return alone, stacked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bare", [False, True], ids=["layer by layer", "by vmap"])
 @pytest.mark.parametrize("returns", ["tensor", "dict", "object"])
 @pytest.mark.parametrize("as_dict", [True, False])

@@ -40,6 +40,7 @@ def form(model, data):
     return type(engine.network).__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedlada", "fedsam"])
 @pytest.mark.parametrize("name", MODELS)
 def test_stacked_is_sequential(name, method):
@@ -72,6 +73,7 @@ def test_gradients_of_all_uses_add_up():
     assert form(TiedWords(), characters()) == "LayeredNetwork"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_layers(kind, batch_first):
@@ -190,6 +192,7 @@ def by_engine(engine):
     return simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 @pytest.mark.parametrize("name", ["vgg", "lstm"])
 def test_resumed_with_dropout_to_the_same_bits(name, engine, tmp_path):

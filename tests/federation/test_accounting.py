@@ -67,6 +67,7 @@ def test_rounds_cost_the_same_in_any_order():
     assert in_order == sorted(in_order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling(10, 200, True), Sampling(10, 50, False), Sampling(8, 8, True)])
 def test_the_solved_noise_spends_the_target_and_hardly_less(sampling):
     noise = least_noise(sampling, 5, 1.5, 1e-3)

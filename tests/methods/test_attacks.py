@@ -159,6 +159,7 @@ def test_labels_of_a_dataset_are_flipped_too():
 ATTACKS = [one for one, _ in LIES.values()] + [LabelFlip(share=0.3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("messages", ["float32", "delta=int8"])
 def test_engines_agree(attack, messages):

@@ -63,6 +63,7 @@ def refuses_unknown_classes(outputs, targets):
 ONE_COMBINER = [name for name, row in METHODS.items() if isinstance(row.method().combiner, Mean)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_COMBINER)
 def test_all_that_is_released_is_a_function_of_the_noisy_sums(name, monkeypatch):
     """The same noisy sums from other clients, other data, other sizes and a client with NaN: the same to the bit."""

@@ -14,6 +14,7 @@ TARGET = {"method": "fedavg", "combiner": "private:0.5", "target_epsilon": 6.0, 
 SMALL = {"model": "mlp", "num_clients": 12, "cohort_size": 4, "cohorts": "bernoulli", "local_steps": 2, "device": "cpu"}
 
 
+@pytest.mark.slow
 def test_the_solved_noise_is_stored_and_more_rounds_stop_at_the_target(tmp_path):
     experiment = Experiment(**TARGET, **SMALL)
     noise = experiment.resolved().noise_multiplier
