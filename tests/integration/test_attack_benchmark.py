@@ -50,7 +50,7 @@ def test_runs_are_made_once_and_become_a_table(attacks, monkeypatch, tmp_path, c
     assert accuracy(first[0]) is None  # another run than the archive's
     monkeypatch.setitem(attacks.SIZES, "digits", small)
     table = attacks.of_method("digits", "fedlada", 0.3, accuracy).to_markdown()
-    assert "**FedLADA, 3 of 10 clients malicious.**" in table
+    assert "**FedLADA, 3 of 10 clients malicious**." in table
     assert f"{100 * accuracy(first[1]):.1f}" in table
 
 

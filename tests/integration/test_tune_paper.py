@@ -68,7 +68,7 @@ def test_what_is_found_is_what_the_tables_are_made_with(tune_paper, tmp_path, ca
     tune_paper(*search)
     out = tmp_path / "out"
     table = (out / "fedlada.md").read_text().splitlines()
-    assert table[0] == "**fedlada, chosen by hand: mean validation accuracy.**"
+    assert table[0] == "**fedlada, chosen by hand: mean validation accuracy**."
     scores = [float(line.split("|")[2]) for line in table[4:]]
     assert len(scores) == 2
     assert scores == sorted(scores, reverse=True)

@@ -44,7 +44,7 @@ def test_a_table_is_escaped_in_every_form():
     assert Table.from_json(json.loads(json.dumps(table.to_json()))) == table
 
 
-@pytest.mark.parametrize(("title", "shown"), [("Rounds", "**Rounds.**"), ("A (b).", "**A (b).**"), ("", "| a |")])
+@pytest.mark.parametrize(("title", "shown"), [("Rounds", "**Rounds**."), ("A (b).", "**A (b).**"), ("", "| a |")])
 def test_a_title_in_a_document_ends_in_a_full_stop(title, shown):
     assert Table(title, ("a",), (("1",),)).to_markdown().splitlines()[0] == shown
 

@@ -32,11 +32,11 @@ class Table:
                 )
 
     def to_markdown(self) -> str:
-        """The table for a document; its title ends in a full stop."""
+        """The table for a document; a full stop follows its title."""
         head, *rows = ([_markdown(cell) for cell in line] for line in (self.columns, *self.rows))
         lines = [head, ["---"] * len(head), *rows]
         stop = "" if self.title.endswith((".", "?", "!")) else "."
-        title = f"**{_markdown(self.title)}{stop}**\n\n" if self.title else ""
+        title = f"**{_markdown(self.title)}**{stop}\n\n" if self.title else ""
         notes = "".join(f"\n{_markdown(note)}\n" for note in self.notes)
         return title + "".join("| " + " | ".join(line) + " |\n" for line in lines) + notes
 
