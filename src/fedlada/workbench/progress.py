@@ -39,7 +39,7 @@ class Estimate:
     def update(self, number: int, round: int, finished: bool) -> None:
         """Record the round that a run has reached, and whether it has finished."""
         if self.first[number] is None:
-            self.first[number] = round  # rounds of an earlier session took no time in this one
+            self.first[number] = round  # rounds that were done before took no time in this process
         self.rounds[number] = round
         if finished:
             self.ends[number] = round

@@ -40,7 +40,8 @@ def metrics_of(experiment: Experiment, source: Source) -> list[str]:
     if experiment.client_test is not None:
         tests = ("client", "personal") if experiment.personal_steps else ("client",)
         names += [f"{one}_{built_in[0]}{of}" for one in tests for of in ("", "_worst_decile", "_std")]
-    return [*names, "train_loss", "drift"]
+    is_private = (experiment.combiner or "").startswith("private")  # the clients' own numbers are withheld then
+    return names if is_private else [*names, "train_loss", "drift"]
 
 
 def _other_models(experiment: Experiment) -> list[str]:
