@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.dropout import step_keys
 from fedlada.federation.plan import Assignment
 
@@ -63,6 +64,23 @@ class Feed:
 def floats_as(x: Any, dtype: torch.dtype) -> Any:
     """Inputs with their floating-point numbers in that precision."""
     return tree_map(lambda one: one.to(dtype) if one.is_floating_point() else one, x)
+
+
+def taken(
+    samples: ArraySamples, dtype: torch.dtype, *, compiles: bool
+) -> Callable[[Tensor, Tensor], tuple[Any, Tensor]]:
+    """How a batch is gathered on the device: by one kernel, where there is one for these samples."""
+    if compiles and importlib.util.find_spec("triton") is not None:
+        from fedlada.engines.stacked import triton_images  # needs a torch build with Triton
+
+        if triton_images.supports(samples):
+            return lambda rows, draws: triton_images.fetch(samples, rows, draws, dtype)
+
+    def take(rows: Tensor, draws: Tensor) -> tuple[Any, Tensor]:
+        x, y = samples.take(rows, draws)
+        return floats_as(x, dtype), y
+
+    return take
 
 
 def fetch_batch(samples: Samples, feed: Feed, step: int, work: Sequence[Assignment]) -> tuple[Any, Tensor]:

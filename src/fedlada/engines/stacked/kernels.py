@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 
@@ -66,6 +66,9 @@ class Kernels(Protocol):
         self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
         """The gradients of x and of the shortcut; those of scale and shift are written into their buffers."""
+
+    def max_pool(self, pool: nn.MaxPool2d) -> nn.Module | None:
+        """The same by a kernel, if there is one for its settings."""
 
 
 class TorchKernels:
@@ -131,6 +134,9 @@ class TorchKernels:
             x[0, 0].numel(), shape.groups, (True, False, False),
         )  # fmt: skip
         return dx, (dy if shape.adds else None)
+
+    def max_pool(self, pool: nn.MaxPool2d) -> nn.Module | None:
+        return None
 
 
 def by_client(x: Tensor, clients: int) -> Tensor:

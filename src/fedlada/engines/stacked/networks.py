@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -87,7 +87,7 @@ class LayeredNetwork(Network):
         def convert(module: nn.Module) -> nn.Module:
             if id(module) not in converted:
                 layer = self._layer(module, owners)
-                converted[id(module)] = copied(module) if layer is None else layer.train(module.training)
+                converted[id(module)] = self._plain(module, copied) if layer is None else layer.train(module.training)
             return converted[id(module)]
 
         def copied(module: nn.Module) -> nn.Module:
@@ -96,6 +96,11 @@ class LayeredNetwork(Network):
             return result
 
         return convert(model)
+
+    def _plain(self, module: nn.Module, copied: Callable[[nn.Module], nn.Module]) -> nn.Module:
+        """A module without parameters: a kernel of ours, where there is one, or as it is."""
+        pool = self.bank.kernels.max_pool(module) if type(module) is nn.MaxPool2d else None
+        return pool or copied(module)
 
     def _layer(self, module: nn.Module, owners: dict[int, str]) -> StackedLayer | None:
         """The stacked form of a module that has trained parameters of its own."""

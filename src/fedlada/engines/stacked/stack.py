@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.stacked.capture import captured
 from fedlada.engines.stacked.compiling import compiled
-from fedlada.engines.stacked.feed import Feed, fetch_batch, floats_as
+from fedlada.engines.stacked.feed import Feed, fetch_batch, floats_as, taken
 from fedlada.engines.stacked.look import Look, moved_states, write
 from fedlada.engines.stacked.memory import Memories
 from fedlada.engines.stacked.networks import Network
@@ -41,7 +41,7 @@ class Stack:
         self.method = method.with_tensor_fields(network.layout.inward)
         self.memories = memories
         self.places, self.batch_size = places, batch_size
-        self.like, self.compute = like, compute
+        self.like, self.compute, self.compiles = like, compute, compiles
         rows = network.layout.rows
         self.grads = rows(places, like, compute)
         self.params = rows(places, like)
@@ -56,6 +56,7 @@ class Stack:
         self.rows: Tensor | None = None
         self.uses_graphs = like.is_cuda and isinstance(samples, ArraySamples)
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+        self.take = taken(samples, compute, compiles=compiles) if isinstance(samples, ArraySamples) else None
         needs_copies = shares_memory(self.method)
         self.update = method_update(self.method, needs_copies=needs_copies)
         if compiles and not needs_copies:  # the compiler would drop such a copy
@@ -88,7 +89,7 @@ class Stack:
             self.step_number.zero_()  # a client may have no second step
             self.step(masked=masked)
 
-        return captured(lambda: self.step(masked=masked), first_step, repeats=2)
+        return captured(lambda: self.step(masked=masked), first_step, repeats=2, compiles=self.compiles)
 
     def start(self, broadcast: Broadcast, kept: Sequence[Kept], feed: Feed, lr: float) -> None:
         """Begin the round of every client."""
@@ -160,15 +161,14 @@ class Stack:
     def step(self, *, masked: bool, number: int = 0, work: Sequence[Assignment] = ()) -> None:
         """One local step of all clients; `number` and `work` are for samples that the host must read."""
         assert self.rows is not None
-        if isinstance(self.samples, ArraySamples):
+        if self.take is not None:
             rows, draws, weights = (
                 one.index_select(0, self.step_number)[0] for one in (self.rows, self.draws, self.sample_weights)
             )
-            x, y = self.samples.take(rows.flatten(), draws.flatten())
+            x, y = self.take(rows.flatten(), draws.flatten())
         else:
             x, y = fetch_batch(self.samples, self.feed, number, work)
-            weights = self.sample_weights[number]
-        x = floats_as(x, self.compute)
+            x, weights = floats_as(x, self.compute), self.sample_weights[number]
         active = self.step_number < self.num_steps
         keys = None if self.network.elements is None else self.keys.index_select(0, self.step_number)[0]
         assert self.local is not None

@@ -14,8 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from fedlada.engines.stacked.kernels import ConvShape
+from fedlada.engines.stacked.triton_launch import launch
 from fedlada.engines.stacked.triton_tiles import Geometry, Tile, forward_tile, input_tile, settings, weight_tile
 
+SUM_BLOCK = 512
 COUNTS = ("M", "H", "W", "HO", "WO", "KH", "KW", "tap_h", "tap_w", "taps_w", "num_taps")
 """A kernel is compiled once for all values of these; arguments that affect the alignment of addresses are not in it."""
 
@@ -162,15 +164,28 @@ def _weight_grad(
     tl.store(dw + o[:, None] * depth + k[None, :], acc.to(dw.dtype.element_ty), mask=(o < O)[:, None] & known[None, :])
 
 
+@triton.jit(do_not_specialize=("parts", "size"))
+def _sum_parts(found, dw, parts, size, client, part, dw_client, BLOCK: tl.constexpr):
+    """Sum the parts of each client's weights, in their order."""
+    own = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    found += own * client
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for _ in range(parts):
+        total += tl.load(found + place, mask=place < size, other=0.0)
+        found += part
+    tl.store(dw + own * dw_client + place, total.to(dw.dtype.element_ty), mask=place < size)
+
+
 def forward(x: Tensor, weight: Tensor, shape: ConvShape, precision: str, tile: Tile | None = None) -> Tensor:
     """y as `[C * B, O, HO, WO]`, channels last in memory."""
     g = Geometry(x.shape, weight, shape)
     y = _images(x, g.out, g.out_height, g.out_width)
     tile = tile or forward_tile(g, x.dtype)
     grid = (triton.cdiv(g.num_outputs, tile.rows) * triton.cdiv(g.out, tile.columns), g.clients)
-    _forward[grid](
-        x, weight, y, *g.arguments(g.num_outputs, weight), STRIDE=g.stride, PAD=g.padding, JOINT=g.is_joint,
-        PRECISION=precision, **settings(tile),
+    launch(
+        _forward, grid, x, weight, y, *g.arguments(g.num_outputs, weight), outputs=(y,), STRIDE=g.stride, PAD=g.padding,
+        JOINT=g.is_joint, PRECISION=precision, **settings(tile),
     )  # fmt: skip
     return y
 
@@ -183,9 +198,9 @@ def input_grad(
     dx = _images(dy, g.depth, g.height, g.width)
     tile = tile or input_tile(g, dy.dtype)
     grid = (triton.cdiv(g.num_inputs, tile.rows) * triton.cdiv(g.depth, tile.columns), g.clients)
-    _input_grad[grid](
-        dy, weight, dx, *g.arguments(g.num_inputs, weight), STRIDE=g.stride, PAD=g.padding, PRECISION=precision,
-        **settings(tile),
+    launch(
+        _input_grad, grid, dy, weight, dx, *g.arguments(g.num_inputs, weight), outputs=(dx,), STRIDE=g.stride,
+        PAD=g.padding, PRECISION=precision, **settings(tile),
     )  # fmt: skip
     return dx
 
@@ -211,14 +226,21 @@ def weight_grad(
     parts = triton.cdiv(g.num_outputs, part)
     target, stride = grad, 0
     if parts > 1:
-        target = torch.zeros((parts, *grad.shape), device=grad.device, dtype=torch.float32)
+        # Taps that only ever see padding are not computed.
+        empty = torch.empty if g.taps[3] == g.kh * g.kw else torch.zeros
+        target = empty((parts, *grad.shape), device=grad.device, dtype=torch.float32)
         stride = target.stride(0)
-    _weight_grad[(tiles, parts, g.clients)](
-        x, dy, target, *g.arguments(g.num_outputs, target[0] if parts > 1 else grad), part, stride, STRIDE=g.stride,
+    launch(
+        _weight_grad, (tiles, parts, g.clients), x, dy, target,
+        *g.arguments(g.num_outputs, target[0] if parts > 1 else grad), part, stride, outputs=(target,), STRIDE=g.stride,
         PAD=g.padding, JOINT=g.is_joint, PRECISION=precision, **settings(tile),
     )  # fmt: skip
     if parts > 1:
-        grad.copy_(target.sum(dim=0))
+        size = target[0, 0].numel()
+        launch(
+            _sum_parts, (triton.cdiv(size, SUM_BLOCK), g.clients), target, grad, parts, size, target.stride(1), stride,
+            grad.stride(0), outputs=(grad,), BLOCK=SUM_BLOCK,
+        )  # fmt: skip
 
 
 def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:

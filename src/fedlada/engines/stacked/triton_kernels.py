@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedlada.engines.stacked import triton_conv, triton_norm
 from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
+from fedlada.engines.stacked.triton_pool import MaxPool
 from fedlada.engines.stacked.triton_tiles import supports
 
 
 class TritonKernels:
-    """Convolutions and GroupNorm in Triton; `precision` of float32 products: "tf32" or "ieee"."""
+    """Convolutions, GroupNorm and max-pooling in Triton; `precision` of float32 products: "tf32" or "ieee"."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
@@ -49,6 +50,10 @@ class TritonKernels:
     ) -> tuple[Tensor, Tensor | None]:
         """The gradients of x and of the shortcut; those of scale and shift are written into their buffers."""
         return triton_norm.backward(_last(dy), _last(x), y, saved, affine, shape)
+
+    def max_pool(self, pool: nn.MaxPool2d) -> nn.Module | None:
+        """The same by a kernel, if there is one for its settings."""
+        return MaxPool.of(pool)
 
 
 def _last(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedlada.engines.stacked.kernels import Affine, NormShape
+from fedlada.engines.stacked.triton_launch import launch
 
 LARGEST_TILE = 4096
 
@@ -129,9 +130,10 @@ def forward(x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape) -> 
     places, each = x[0, 0].numel(), channels // shape.groups
     y = torch.empty_like(x)
     means, rstds = torch.empty((2, samples * shape.groups), device=x.device, dtype=torch.float32)
-    _forward[(samples * shape.groups,)](
-        x, add, y, affine.weight, affine.bias, means, rstds, places, channels, each, samples // len(affine.weight),
-        shape.groups, affine.weight.stride(0), shape.eps, ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
+    launch(
+        _forward, (samples * shape.groups,), x, add, y, affine.weight, affine.bias, means, rstds, places, channels,
+        each, samples // len(affine.weight), shape.groups, affine.weight.stride(0), shape.eps,
+        outputs=(y, means, rstds), ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
     )  # fmt: skip
     return y, (means, rstds)
 
@@ -146,13 +148,15 @@ def backward(
     dx = torch.empty_like(x)
     dadd = torch.empty_like(x) if shape.adds else None
     parts = torch.empty((2, samples, channels), device=x.device, dtype=torch.float32)
-    _backward[(samples * shape.groups,)](
-        dy, x, y, affine.weight, *saved, dx, dadd, parts, places, channels, each, samples // clients, shape.groups,
-        affine.weight.stride(0), parts.stride(0), ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
+    launch(
+        _backward, (samples * shape.groups,), dy, x, y, affine.weight, *saved, dx, dadd, parts, places, channels, each,
+        samples // clients, shape.groups, affine.weight.stride(0), parts.stride(0), outputs=(dx, dadd, parts),
+        ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
     )  # fmt: skip
-    _sum_samples[(clients, triton.cdiv(channels, 64))](
-        parts, affine.weight_grad, affine.bias_grad, channels, samples // clients, affine.weight_grad.stride(0),
-        parts.stride(0), BS=64, BC=64, num_warps=4,
+    launch(
+        _sum_samples, (clients, triton.cdiv(channels, 64)), parts, affine.weight_grad, affine.bias_grad, channels,
+        samples // clients, affine.weight_grad.stride(0), parts.stride(0),
+        outputs=(affine.weight_grad, affine.bias_grad), BS=64, BC=64, num_warps=4,
     )  # fmt: skip
     return dx, dadd
 

@@ -1,0 +1,104 @@
+"""The GPU's kernels for pooling and images beside torch, and what is compiled ahead; interpreted without a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedlada.data import Augmentation, Images
+from fedlada.engines.stacked import triton_launch
+from fedlada.engines.stacked.kernels import ConvShape
+from fedlada.engines.stacked.networks import LayeredNetwork
+
+triton_kernels = pytest.importorskip("fedlada.engines.stacked.triton_kernels")
+triton_images = pytest.importorskip("fedlada.engines.stacked.triton_images")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+POOLS = [
+    pytest.param(nn.MaxPool2d(3, stride=2, padding=1), (2, 5, 7, 6), id="as in a ResNet"),
+    pytest.param(nn.MaxPool2d(2), (2, 70, 5, 4), id="many channels, a row left over"),
+    pytest.param(nn.MaxPool2d((2, 2), stride=(1, 1)), (1, 3, 4, 4), id="overlapping windows"),
+]
+
+
+@pytest.mark.parametrize(("pool", "shape"), POOLS)
+def test_max_pool(pool, shape):
+    fast = triton_kernels.TritonKernels("ieee").max_pool(pool)
+    torch.manual_seed(0)
+    x = torch.randint(0, 4, shape, device=DEVICE).float()  # with many equal values
+    x[0, 0, 0, 0], x[0, 1] = torch.nan, -torch.inf
+    own, its = (x.clone().requires_grad_() for _ in range(2))
+    y, expected = fast(own), pool(its)
+    torch.testing.assert_close(y, expected, rtol=0, atol=0, equal_nan=True)
+    dy = torch.randn_like(expected)
+    y.backward(dy)
+    expected.backward(dy)
+    torch.testing.assert_close(own.grad, its.grad, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d((2, 3)),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.MaxPool2d(2, dilation=2),
+        nn.MaxPool2d(2, return_indices=True),
+        nn.MaxPool2d(7),
+    ],
+)
+def test_other_pools_stay_torchs(pool):
+    assert triton_kernels.TritonKernels("ieee").max_pool(pool) is None
+
+
+def test_a_models_pools_are_replaced():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU())
+    network = LayeredNetwork(model.to(DEVICE), None, triton_kernels.TritonKernels("ieee"))
+    assert [type(one).__name__ for one in network.module] == ["StackedConv", "MaxPool", "ReLU"]
+    assert type(model[1]) is nn.MaxPool2d
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("crop_size", [None, 5])
+@pytest.mark.parametrize(
+    "augmentation",
+    [Augmentation(padding=2), Augmentation(padding=1, crop="always", flip=False), Augmentation(crop="never")],
+    ids=["half", "always", "flip"],
+)
+def test_images_are_fetched_as_they_are_taken(augmentation, crop_size, chosen):
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (9, 3, 8, 7), dtype=np.uint8), random.integers(0, 5, 9)
+    samples = Images(x, y, augmentation=augmentation, crop_size=crop_size).samples(DEVICE, torch.float32)
+    if chosen:
+        samples = samples.chosen(np.array([8, 2, 2, 5, 0]))
+    rows = torch.from_numpy(random.integers(0, len(samples), 40)).to(DEVICE)
+    draws = torch.from_numpy(random.integers(0, 2**63 - 1, 40)).to(DEVICE)
+    assert triton_images.supports(samples)
+    (found, labels), (expected, own) = (
+        triton_images.fetch(samples, rows, draws, torch.float32),
+        samples.take(rows, draws),
+    )
+    assert torch.equal(found, expected)
+    assert torch.equal(labels, own)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_other_samples_are_not_fetched_by_the_kernel():
+    x, y = np.zeros((3, 3, 8, 8), dtype=np.uint8), np.zeros(3, dtype=np.int64)
+    plain = Images(x, y, (0.5,) * 3, (0.5,) * 3)
+    assert not triton_images.supports(plain.samples(DEVICE, torch.float32))  # nothing is drawn
+    moved = Images(x, y, (0.5,) * 3, (0.5,) * 3, Augmentation())
+    assert not triton_images.supports(moved.samples(DEVICE, torch.float64))
+
+
+def test_inside_compiled_ahead_kernels_are_compiled_and_give_zeros(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(triton_launch, "_compile", lambda kernel, *_: compiled.append(kernel))
+    kernels, shape = triton_kernels.TritonKernels("ieee"), ConvShape((1, 1), (1, 1), (1, 1), 1)
+    x, weight = torch.ones(4, 16, 4, 4, device=DEVICE), torch.ones(2, 8, 3, 3, 16, device=DEVICE)
+    with triton_launch.compiled_ahead():
+        for _ in range(2):  # once for both
+            y = kernels.conv(x, weight, shape)
+    assert len(compiled) == 1
+    assert not y.any()
+    assert kernels.conv(x, weight, shape).any()
