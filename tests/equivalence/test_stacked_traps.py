@@ -313,7 +313,30 @@ class ReturnsInAnotherOrder(fedlada.LocalTransform):
         return {"scale": 0.9 * shared["scale"], "mean": round.delta / (round.lr * round.num_steps)}
 
 
-@pytest.mark.parametrize("transform", [RemembersViews(), ReturnsInAnotherOrder()])
+@dataclass(frozen=True)
+class TakesAMean(fedlada.LocalTransform):
+    """Zeros after the parameters would change it."""
+
+    def apply(self, update, local, step):
+        return update - update.mean(dim=-1, keepdim=True), local
+
+
+@dataclass(frozen=True)
+class DividesByItsState(fedlada.LocalTransform):
+    """Zeros after the parameters become NaN there, and a norm of all of them would be NaN."""
+
+    def begin(self, shared, kept, like):
+        return {"sum": torch.zeros_like(like)}
+
+    def apply(self, update, local, step):
+        total = local["sum"] + update.abs()
+        moved = update / total
+        return moved / torch.linalg.vector_norm(moved, dim=-1, keepdim=True), {"sum": total}
+
+
+@pytest.mark.parametrize(
+    "transform", [RemembersViews(), ReturnsInAnotherOrder(), TakesAMean(), DividesByItsState()], ids=repr
+)
 def test_states_and_vectors_that_are_easily_mistaken(transform):
     own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
     both(small_net(), blobs(), method=own, rounds=4)

@@ -18,6 +18,7 @@ from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.evaluate import GraphedEvaluation
 from fedlada.engines.stacked.feed import Feed
 from fedlada.engines.stacked.kernels import Kernels
+from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.memory import (
     Memories,
     activation_bytes,
@@ -84,7 +85,10 @@ class StackedEngine(Engine):
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
         layout = self.network.layout
-        if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
+        # A transform may take a mean over the parameters, and personal ones are found by their numbers.
+        if self.method.personal is not None or self._depends_on(layout):
+            layout.padding = 0
+        if self._depends_on(layout):
             raise NotStackable(f"a transform of {method.name} depends on the order of the parameters, which is another")
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
@@ -94,6 +98,9 @@ class StackedEngine(Engine):
         self.evaluations: dict[tuple[Samples, int], GraphedEvaluation] = {}
         self.evaluates_by_graph = True
         self.why = self._why()
+
+    def _depends_on(self, layout: Layout) -> bool:
+        return not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward)
 
     def _choose(self, kernels: Kernels) -> tuple[Network, bool]:
         """The stacked form in the requested precision, or in the model's own if it does not run in that."""

@@ -1,7 +1,8 @@
 """The order in which the stacked engine stores the parameters.
 
 Methods are elementwise but for norms, so the engine may choose the order of the P numbers. Convolution weights are
-channels-last, as the kernels read them, and rows begin at addresses that are multiples of 128 bytes.
+channels-last, as the kernels read them. Zeros at the end of a row fill it up to a multiple of 64 numbers: compiled
+kernels then read several numbers at once, from rows without gaps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 ALIGN = 64
 
@@ -38,7 +40,7 @@ class Layout:
         self.sizes = [parameter.numel() for parameter in parameters.values()]
         self.shapes = [tuple(parameter.shape) for parameter in parameters.values()]
         self.num_params = sum(self.sizes)
-        self.stride = -(-self.num_params // ALIGN) * ALIGN
+        self.padding = -self.num_params % ALIGN
         # Parameters that keep the next one aligned come first; otherwise the order is the model's.
         self.order = sorted(range(len(self.names)), key=lambda index: self.sizes[index] % ALIGN != 0)
         self.places: dict[str, Place] = {}
@@ -49,17 +51,31 @@ class Layout:
             stored = (shape[0], *shape[2:], shape[1]) if last else shape
             self.places[name] = Place(start, stored, last)
             start += self.sizes[index]
-        self.is_identity = self.order == list(range(len(self.names))) and not channels_last
+        self.keeps_order = self.order == list(range(len(self.names))) and not channels_last
+
+    @property
+    def width(self) -> int:
+        """The length of a row: the parameters and the padding."""
+        return self.num_params + self.padding
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether a vector of the engine is one of the model."""
+        return self.keeps_order and not self.padding
 
     def rows(self, num_clients: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros `[C, P]` whose rows are aligned."""
-        storage = torch.zeros(num_clients, self.stride, device=like.device, dtype=dtype or like.dtype)
-        return storage[:, : self.num_params]
+        """Zeros `[C, width]` whose rows are aligned."""
+        storage = torch.zeros(
+            num_clients, -(-self.width // ALIGN) * ALIGN, device=like.device, dtype=dtype or like.dtype
+        )
+        return storage[:, : self.width]
 
     def inward(self, vector: Tensor) -> Tensor:
-        """A vector `[P]` of the model's order in the engine's."""
+        """A vector `[P]` of the model's order in the engine's, with its padding."""
         if self.is_identity or vector.shape[-1:] != (self.num_params,):
             return vector
+        if self.keeps_order:
+            return F.pad(vector, (0, self.padding))
         parts = torch.split(vector, self.sizes, dim=-1)
         moved = []
         for index in self.order:
@@ -67,11 +83,16 @@ class Layout:
             if self.places[self.names[index]].channels_last:
                 part = part.view(*part.shape[:-1], *shape).movedim(-len(shape) + 1, -1).flatten(-len(shape))
             moved.append(part)
-        return torch.cat(moved, dim=-1)
+        return torch.cat([*moved, vector.new_zeros((*vector.shape[:-1], self.padding))], dim=-1)
+
+    def without_padding(self, vector: Tensor) -> Tensor:
+        """A vector of the engine as `[P]`, still in its order: padding may hold anything after a step."""
+        return vector[..., : self.num_params] if vector.shape[-1:] == (self.width,) else vector
 
     def outward(self, vector: Tensor) -> Tensor:
-        """A vector `[P]` of the engine's order in the model's."""
-        if self.is_identity or vector.shape[-1:] != (self.num_params,):
+        """A vector of the engine's order, with or without padding, in the model's."""
+        vector = self.without_padding(vector)
+        if self.keeps_order or vector.shape[-1:] != (self.num_params,):
             return vector
         parts: list[Tensor] = []
         for name in self.names:

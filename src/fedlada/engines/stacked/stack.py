@@ -98,7 +98,8 @@ class Stack:
         self.losses.zero_()
         self._load(feed)
         layout = self.network.layout
-        each = map_tensors(lambda vector: layout.inward(vector).expand(self.places, *vector.shape), broadcast)
+        inward = map_tensors(layout.inward, broadcast)
+        each = map_tensors(lambda vector: vector.expand(self.places, *vector.shape), inward)
         fresh = self.method.begin(each, self.memories.load(kept, self.places), lr=self.lr)
         if self.local is None:
             self.local = self._allocate(fresh)
@@ -140,7 +141,7 @@ class Stack:
         def buffer(value: Tensor) -> Tensor:
             if value is self.lr:
                 return value
-            if value.ndim == 2 and value.shape[1] == self.network.layout.num_params:
+            if value.ndim == 2 and value.shape[1] == self.network.layout.width:
                 return self.network.layout.rows(self.places, value)
             return torch.empty(value.shape, device=value.device, dtype=value.dtype)
 
@@ -187,7 +188,9 @@ class Stack:
         """The clients' uploads and memories, stacked, in the engine's order of the parameters."""
         assert self.local is not None
         # A place without a client has made no steps and must not divide by zero.
-        return self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
+        upload, kept = self.method.finish(self.local, self.num_steps.clamp(min=1)[:, None].to(self.params.dtype))
+        cut = self.network.layout.without_padding
+        return map_tensors(cut, upload), map_tensors(cut, kept)
 
 
 Update = Callable[[Local, Tensor, Tensor, Tensor | None], None]

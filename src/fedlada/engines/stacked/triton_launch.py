@@ -61,7 +61,7 @@ def launch(kernel: Any, grid: Sequence[int], *args: Any, outputs: Sequence[Tenso
 
 
 def _stream() -> int:
-    return torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0
+    return torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
 def _compile(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def _compile(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: d
 
 
 def _kind(argument: Any) -> Any:
-    """What a kernel's code may depend on: types, alignment, and whether a number is one."""
+    """The properties that a kernel's code may depend on: type, alignment, and whether a number is one."""
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() % 16
     return (argument == 1, argument % 16 == 0) if isinstance(argument, int) else type(argument)
