@@ -91,7 +91,7 @@ FAULTS: Faults = {
         "self.strength * step.anchor",
     ),
     "clip grows small updates": ("methods/local/clip_norm.py", ".clamp(max=1)", ""),
-    "norm over all stacked clients": ("methods/local/clip_norm.py", "dim=-1, keepdim=True", "keepdim=True"),
+    "norm over all stacked clients": ("methods/norm.py", "dim=-1, keepdim=True", "keepdim=True"),
     "mean across clients": (
         AMSGRAD,
         "* update * update",
@@ -118,7 +118,11 @@ FAULTS: Faults = {
     "dynamic average: participation forgotten": (SERVER, "round.participation * delta", "delta"),
     "dynamic average: H forgotten": (SERVER, "params - delta + h,", "params - delta,"),
     "looks downhill": ("methods/local/sharpness_aware.py", "point + of_length", "point - of_length"),
-    "look: norm over all stacked clients": ("methods/local/sharpness_aware.py", "dim=-1, keepdim=True", "keepdim=True"),
+    "look: norm over all stacked clients": (
+        "methods/local/sharpness_aware.py",
+        "norm(vector)",
+        "norm(vector.flatten())",
+    ),
     "look forgotten": (
         METHOD,
         "gradient_at(point))\n\n    def look",

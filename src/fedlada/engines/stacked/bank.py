@@ -76,6 +76,7 @@ class StackedLayer(nn.Module, ABC):
             return
         more = torch.empty_like(place, memory_format=torch.contiguous_format)
         yield more
+        self.bank.kernels.finish()
         place.add_(more)
 
     def write(self, name: str, value: Tensor) -> None:

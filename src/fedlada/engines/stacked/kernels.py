@@ -70,6 +70,9 @@ class Kernels(Protocol):
     def max_pool(self, pool: nn.MaxPool2d) -> nn.Module | None:
         """The same by a kernel, if there is one for its settings."""
 
+    def finish(self) -> None:
+        """Wait until all gradients of parameters are written; before it they may be incomplete."""
+
 
 class TorchKernels:
     """The plain form: grouped convolutions, torch's own normalisation."""
@@ -136,6 +139,9 @@ class TorchKernels:
         return dx, (dy if shape.adds else None)
 
     def max_pool(self, pool: nn.MaxPool2d) -> nn.Module | None:
+        return None
+
+    def finish(self) -> None:
         return None
 
 

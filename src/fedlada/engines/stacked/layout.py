@@ -1,8 +1,8 @@
 """The order in which the stacked engine stores the parameters.
 
 Methods are elementwise but for norms, so the engine may choose the order of the P numbers. Convolution weights are
-channels-last, as the kernels read them. Zeros at the end of a row fill it up to a multiple of 64 numbers: compiled
-kernels then read several numbers at once, from rows without gaps.
+channels-last, as the kernels read them. Zeros at the end of a row fill it up to a multiple of 64 numbers, in a large
+model of 1024: compiled kernels then read several numbers at once, from rows without gaps, and norms are sums of norms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedlada.methods.norm import NORM_BLOCK
+
 ALIGN = 64
+LARGE = 2**20
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Layout:
         self.sizes = [parameter.numel() for parameter in parameters.values()]
         self.shapes = [tuple(parameter.shape) for parameter in parameters.values()]
         self.num_params = sum(self.sizes)
-        self.padding = -self.num_params % ALIGN
+        self.padding = -self.num_params % (ALIGN if self.num_params < LARGE else NORM_BLOCK)
         # Parameters that keep the next one aligned come first; otherwise the order is the model's.
         self.order = sorted(range(len(self.names)), key=lambda index: self.sizes[index] % ALIGN != 0)
         self.places: dict[str, Place] = {}

@@ -132,6 +132,7 @@ class LayeredNetwork(Network):
             output = call(self.module, x)
         losses = self.losses(_wide(output), y, weights)
         torch.autograd.backward(losses.sum())
+        self.bank.kernels.finish()
         return losses.detach()
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.engines.stacked import triton_conv, triton_norm
+from fedlada.engines.stacked.beside import Beside
 from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
 from fedlada.engines.stacked.triton_pool import MaxPool
 from fedlada.engines.stacked.triton_tiles import supports
@@ -19,6 +20,7 @@ class TritonKernels:
     def __init__(self, precision: str) -> None:
         self.precision = precision
         self.plain = TorchKernels()
+        self.beside = Beside()
 
     def conv(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Each client's images with its own weights."""
@@ -37,7 +39,8 @@ class TritonKernels:
         if not supports(shape):
             self.plain.conv_weight_grad(dy, x, grad, shape)
         else:
-            triton_conv.weight_grad(dy, x, grad, shape, self.precision)
+            with self.beside(dy, x):
+                triton_conv.weight_grad(dy, x, grad, shape, self.precision)
 
     def group_norm(
         self, x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape
@@ -49,7 +52,14 @@ class TritonKernels:
         self, dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
     ) -> tuple[Tensor, Tensor | None]:
         """The gradients of x and of the shortcut; those of scale and shift are written into their buffers."""
-        return triton_norm.backward(_last(dy), _last(x), y, saved, affine, shape)
+        dx, dadd, parts = triton_norm.backward(_last(dy), _last(x), y, saved, affine, shape)
+        with self.beside(parts):
+            triton_norm.sum_samples(parts, affine)
+        return dx, dadd
+
+    def finish(self) -> None:
+        """Wait until all gradients are written."""
+        self.beside.join()
 
     def max_pool(self, pool: nn.MaxPool2d) -> nn.Module | None:
         """The same by a kernel, if there is one for its settings."""

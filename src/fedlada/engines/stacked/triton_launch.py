@@ -23,7 +23,9 @@ class Ahead:
 
     def add(self, kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
         """Compile a kernel for arguments like these, if that has not begun."""
-        key = (kernel, *(_kind(one) for one in args), *sorted(constants.items()))
+        counts = [parameter.num for parameter in getattr(kernel, "params", ()) if parameter.do_not_specialize]
+        kinds = (None if place in counts else _kind(one) for place, one in enumerate(args))
+        key = (kernel, *kinds, *sorted(constants.items()))
         if key not in self.wanted:
             self.wanted[key] = self.pool.submit(_compile, kernel, grid, args, constants)
 
@@ -58,6 +60,11 @@ def launch(kernel: Any, grid: Sequence[int], *args: Any, outputs: Sequence[Tenso
     for output in outputs:
         if output is not None:
             output.zero_()
+
+
+def is_ahead() -> bool:
+    """Whether kernels are compiled ahead now, not launched."""
+    return bool(_ahead) and _stream() in _ahead
 
 
 def _stream() -> int:

@@ -18,10 +18,10 @@ from fedlada.engines.stacked.triton_launch import launch
 LARGEST_TILE = 4096
 
 
-@triton.jit(do_not_specialize=("places", "batch", "groups"))
+@triton.jit(do_not_specialize=("places", "batch", "groups", "adds", "relu"))
 def _forward(
-    x, add, y, scale, shift, means, rstds, places, channels, each, batch, groups, client_stride, eps,
-    ADD: tl.constexpr, RELU: tl.constexpr, PIECES: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    x, add, y, scale, shift, means, rstds, places, channels, each, batch, groups, client_stride, eps, adds, relu,
+    PIECES: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     sample = tl.program_id(0) // groups
     group = tl.program_id(0) % groups
@@ -54,17 +54,17 @@ def _forward(
         offset = base[None, :] + p[:, None] * channels
         value = tl.load(x + offset, mask=mask, other=0.0).to(tl.float32)
         out = (value - mean) * rstd * a[None, :] + b[None, :]
-        if ADD:
+        if adds:
             out += tl.load(add + offset, mask=mask, other=0.0).to(tl.float32)
-        if RELU:
+        if relu:
             out = tl.maximum(out, 0.0)
         tl.store(y + offset, out.to(y.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=("places", "batch", "groups"))
+@triton.jit(do_not_specialize=("places", "batch", "groups", "adds", "relu"))
 def _backward(
     dy, x, y, scale, means, rstds, dx, dadd, parts, places, channels, each, batch, groups, client_stride, part_stride,
-    ADD: tl.constexpr, RELU: tl.constexpr, PIECES: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    adds, relu, PIECES: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     sample = tl.program_id(0) // groups
     group = tl.program_id(0) % groups
@@ -82,7 +82,7 @@ def _backward(
         mask = (p < places)[:, None] & (c < each)[None, :]
         offset = base[None, :] + p[:, None] * channels
         grad = tl.load(dy + offset, mask=mask, other=0.0).to(tl.float32)
-        if RELU:
+        if relu:
             grad = tl.where(tl.load(y + offset, mask=mask, other=0.0).to(tl.float32) > 0, grad, 0.0)
         value = tl.load(x + offset, mask=mask, other=0.0).to(tl.float32)
         by_shift += tl.sum(grad, axis=0)
@@ -97,9 +97,9 @@ def _backward(
         mask = (p < places)[:, None] & (c < each)[None, :]
         offset = base[None, :] + p[:, None] * channels
         grad = tl.load(dy + offset, mask=mask, other=0.0).to(tl.float32)
-        if RELU:
+        if relu:
             grad = tl.where(tl.load(y + offset, mask=mask, other=0.0).to(tl.float32) > 0, grad, 0.0)
-        if ADD:
+        if adds:
             tl.store(dadd + offset, grad.to(dadd.dtype.element_ty), mask=mask)
         normed = (tl.load(x + offset, mask=mask, other=0.0).to(tl.float32) - mean) * rstd
         tl.store(dx + offset, ((grad * a[None, :] - first - normed * second) * rstd).to(dx.dtype.element_ty), mask=mask)
@@ -131,34 +131,38 @@ def forward(x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape) -> 
     y = torch.empty_like(x)
     means, rstds = torch.empty((2, samples * shape.groups), device=x.device, dtype=torch.float32)
     launch(
-        _forward, (samples * shape.groups,), x, add, y, affine.weight, affine.bias, means, rstds, places, channels,
-        each, samples // len(affine.weight), shape.groups, affine.weight.stride(0), shape.eps,
-        outputs=(y, means, rstds), ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
+        _forward, (samples * shape.groups,), x, x if add is None else add, y, affine.weight, affine.bias, means, rstds,
+        places, channels, each, samples // len(affine.weight), shape.groups, affine.weight.stride(0), shape.eps,
+        int(shape.adds), int(shape.relu), outputs=(y, means, rstds), **_tile(places, each),
     )  # fmt: skip
     return y, (means, rstds)
 
 
 def backward(
     dy: Tensor, x: Tensor, y: Tensor, saved: Sequence[Tensor], affine: Affine, shape: NormShape
-) -> tuple[Tensor, Tensor | None]:
-    """dx and the gradient of the shortcut; those of scale and shift are written into their buffers."""
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """dx, the gradient of the shortcut, and each sample's part `[2, samples, channels]` of those of scale and shift."""
     samples, channels = x.shape[:2]
     places, each = x[0, 0].numel(), channels // shape.groups
-    clients = len(affine.weight)
     dx = torch.empty_like(x)
     dadd = torch.empty_like(x) if shape.adds else None
     parts = torch.empty((2, samples, channels), device=x.device, dtype=torch.float32)
     launch(
-        _backward, (samples * shape.groups,), dy, x, y, affine.weight, *saved, dx, dadd, parts, places, channels, each,
-        samples // clients, shape.groups, affine.weight.stride(0), parts.stride(0), outputs=(dx, dadd, parts),
-        ADD=shape.adds, RELU=shape.relu, **_tile(places, each),
+        _backward, (samples * shape.groups,), dy, x, y, affine.weight, *saved, dx, dx if dadd is None else dadd, parts,
+        places, channels, each, samples // len(affine.weight), shape.groups, affine.weight.stride(0), parts.stride(0),
+        int(shape.adds), int(shape.relu), outputs=(dx, dadd, parts), **_tile(places, each),
     )  # fmt: skip
+    return dx, dadd, parts
+
+
+def sum_samples(parts: Tensor, affine: Affine) -> None:
+    """Write the gradients of scale and shift."""
+    clients, (_, samples, channels) = len(affine.weight), parts.shape
     launch(
         _sum_samples, (clients, triton.cdiv(channels, 64)), parts, affine.weight_grad, affine.bias_grad, channels,
         samples // clients, affine.weight_grad.stride(0), parts.stride(0),
         outputs=(affine.weight_grad, affine.bias_grad), BS=64, BC=64, num_warps=4,
     )  # fmt: skip
-    return dx, dadd
 
 
 def _tile(places: int, each: int) -> dict[str, int]:

@@ -48,7 +48,8 @@ def _forward(
 @triton.jit(do_not_specialize=COUNTS)
 def _backward(
     dy, taps, dx, M, H, W, HO, WO, channels,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, OVERLAP: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -57,17 +58,18 @@ def _backward(
     column = m % W + PAD
     known = (m < M)[:, None] & (c < channels)[None, :]
     total = tl.zeros((BM, BC), dtype=tl.float32)
-    for tap in tl.static_range(SIZE * SIZE):
-        h = row - tap // SIZE
-        w = column - tap % SIZE
-        inside = (h >= 0) & (w >= 0) & (h % STRIDE == 0) & (w % STRIDE == 0)
-        h = h // STRIDE
-        w = w // STRIDE
-        inside = known & (inside & (h < HO) & (w < WO))[:, None]
+    # The windows that hold this place: the last one in each direction, and as many before it as overlap.
+    for window in tl.static_range(OVERLAP * OVERLAP):
+        h = row // STRIDE - window // OVERLAP
+        w = column // STRIDE - window % OVERLAP
+        tap_h = row - h * STRIDE
+        tap_w = column - w * STRIDE
+        inside = (h >= 0) & (h < HO) & (w >= 0) & (w < WO) & (tap_h < SIZE) & (tap_w < SIZE)
         place = ((image * HO + h) * WO + w)[:, None] * channels + c[None, :]
-        taken = tl.load(taps + place, mask=inside, other=-1)
-        value = tl.load(dy + place, mask=inside, other=0.0).to(tl.float32)
-        total += tl.where(taken == tap, value, 0.0)
+        mask = known & inside[:, None]
+        taken = tl.load(taps + place, mask=mask, other=-1)
+        value = tl.load(dy + place, mask=mask, other=0.0).to(tl.float32)
+        total += tl.where(taken == (tap_h * SIZE + tap_w)[:, None], value, 0.0)
     tl.store(dx + m.to(tl.int64)[:, None] * channels + c[None, :], total.to(dx.dtype.element_ty), mask=known)
 
 
@@ -116,7 +118,8 @@ class _MaxPool(torch.autograd.Function):
         dx = _images(dy, ctx.shape)
         dy = dy.contiguous(memory_format=torch.channels_last)
         places = len(dx) * dx.shape[2] * dx.shape[3]
-        _run(_backward, (dy, taps, dx), dx, dy, places, (dx,), ctx.constants)
+        constants = ctx.constants | {"OVERLAP": triton.cdiv(ctx.constants["SIZE"], ctx.constants["STRIDE"])}
+        _run(_backward, (dy, taps, dx), dx, dy, places, (dx,), constants)
         return dx, None
 
 

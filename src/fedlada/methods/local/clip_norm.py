@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedlada.methods.local.transform import LocalTransform
+from fedlada.methods.norm import norm
 from fedlada.methods.state import Step, Vectors
 from fedlada.methods.validation import positive
 
@@ -25,6 +25,5 @@ class ClipNorm(LocalTransform):
         positive("max_norm", self.max_norm)
 
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
-        norm = torch.linalg.vector_norm(update, dim=-1, keepdim=True)
         # A norm of zero gives infinity here, which the clamp turns into a factor of one.
-        return update * (self.max_norm / norm).clamp(max=1), local
+        return update * (self.max_norm / norm(update)).clamp(max=1), local

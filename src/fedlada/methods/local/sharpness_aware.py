@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedlada.methods.local.transform import LocalTransform
+from fedlada.methods.norm import norm
 from fedlada.methods.state import GradientAt, Step, Vectors
 from fedlada.methods.validation import not_negative
 
@@ -31,5 +31,4 @@ class SharpnessAware(LocalTransform):
 
 def of_length(length: float, vector: Tensor) -> Tensor:
     """The vector scaled to a length; a vector of zeros stays one."""
-    norm: Tensor = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    return vector * (length / (norm + 1e-7))
+    return vector * (length / (norm(vector) + 1e-7))
