@@ -397,9 +397,9 @@ def run_all(runs: Sequence[Run], results: Results, place: Place, num_processes: 
     num_processes = min(num_processes, len(missing))
     for task in (*((run, results.seconds(run)) for run in missing), *[None] * num_processes):
         tasks.put(task)
-    processes = [
-        context.Process(target=work, args=(tasks, news, stop, place), daemon=True) for _ in range(num_processes)
-    ]
+    # The processes compile on their own: a pool of compilers for each would take the CPU from all.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    processes = [context.Process(target=work, args=(tasks, news, stop, place)) for _ in range(num_processes)]
     for process in processes:
         process.start()
     num_failed, num_made, began = 0, 0, time.time()
@@ -417,7 +417,7 @@ def run_all(runs: Sequence[Run], results: Results, place: Place, num_processes: 
         if record is not None:
             results.add(record)
             num_made += 1
-        ended = f"{record['seconds']:.0f} s" if record else (why or "saved where it is; the same command goes on")
+        ended = f"{record['seconds']:.0f} s" if record else (why or "not ended, the same command goes on")
         print(f"{time.time() - began:5.0f} s  {num_made}/{len(missing)}  {key}: {ended}", flush=True)
     for process in processes:
         process.join()
