@@ -206,10 +206,10 @@ class Outcome:
 
     @property
     def score(self) -> float | None:
-        """By which trials are ranked; None where it diverged."""
+        """By which trials are ranked; None where it diverged, since then some means are missing."""
         means = [self.mean(round) for round in self.run.size.stages]
         known = [one for one in means if one is not None]
-        return statistics.mean(known) if len(known) == len(means) and self.diverged is None else None
+        return statistics.mean(known) if len(known) == len(means) else None
 
 
 class Results:
