@@ -10,6 +10,7 @@ import pytest
 from fedlada.data import load_dataset, load_shakespeare
 from fedlada.data.held_out import held_out_ends
 from fedlada.data.plays import FILES, FOLDER, plain, read_play
+from plays_by_hand import write_plays
 
 PLAY = """<?xml version="1.0" encoding="UTF-8"?>
 <play variant="ps" unique="test"><titleStmt><title type="common">A Play</title></titleStmt>
@@ -93,12 +94,8 @@ def test_the_folder_of_fetch_or_of_a_clone(tmp_path, place):
     assert len(load_shakespeare(tmp_path, ("ps_one.xml", "ps_two.xml"))[2]) == 3
 
 
-def write_all(folder):
-    return write(folder / FOLDER, {file: speech("Anna", words(210, 7 * n)) for n, file in enumerate(FILES)}) and folder
-
-
 def test_the_data_set_by_its_name(tmp_path):
-    source = load_dataset("shakespeare", write_all(tmp_path))
+    source = load_dataset("shakespeare", write_plays(tmp_path))
     assert source.is_text
     assert (source.num_classes, source.input_shape, len(source.client_names)) == (128, (80,), 39)
     assert source.client_names[6] == "hamlet: Anna"
@@ -106,7 +103,7 @@ def test_the_data_set_by_its_name(tmp_path):
 
 
 def test_held_out_text_shares_no_character_with_training_text(tmp_path):
-    source = load_dataset("shakespeare", write_all(tmp_path))
+    source = load_dataset("shakespeare", write_plays(tmp_path))
     held = source.holding_out(0.2)
     kept = np.bincount(held.client)
     assert (kept == kept[0]).all()
@@ -151,7 +148,9 @@ def test_other_files_are_named(tmp_path, content, said):
 
 
 def test_what_is_missing_or_too_large(tmp_path):
-    with pytest.raises(ValueError, match=r"there are no plays in .*: fedlada data fetch shakespeare brings them"):
+    with pytest.raises(
+        ValueError, match=r"there are no plays in .*: fedlada data fetch shakespeare --data-dir .* brings"
+    ):
         load_dataset("shakespeare", tmp_path)
     write(tmp_path, {"ps_one.xml": speech("Anna", words(300))})
     with pytest.raises(ValueError, match=r"there is no play .*ps_two.xml: fedlada data fetch shakespeare brings it"):

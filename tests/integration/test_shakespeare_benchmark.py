@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fedlada.data.plays import FILES, FOLDER
 from fedlada.methods.recipes import RECIPES
 from fedlada.paper.published import NAMES
+from plays_by_hand import write_plays
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,15 +111,6 @@ def test_the_page_is_what_the_archive_gives(benchmark):
     assert benchmark.tables(benchmark.Results(benchmark.ARCHIVE)).strip() in page
 
 
-def write_plays(folder):
-    """Each play by hand: one role with enough to say."""
-    folder.mkdir(parents=True)
-    for number, file in enumerate(FILES):
-        lines = "".join(f"<l>Line {one} of the play {number}, and what is to come.</l>" for one in range(40))
-        speech = f'<sp><speaker long="Anna">A.</speaker>{lines}</sp>'
-        (folder / file).write_text(f"<play><act><scene>{speech}</scene></act></play>")
-
-
 def command(tmp_path, *words):
     script = ROOT / "benchmarks" / "shakespeare.py"
     places = ["--archive", tmp_path / "archive.json", "--out", tmp_path / "unfinished", "--data-dir", tmp_path]
@@ -130,7 +121,7 @@ def command(tmp_path, *words):
 
 
 def test_the_same_command_goes_on(tmp_path):
-    write_plays(tmp_path / FOLDER)
+    write_plays(tmp_path)
     on_cpu = ("--device", "cpu", "--jobs", 2)
     assert command(tmp_path, "final", *on_cpu) == (1, "the search of no model has ended: search first\n")
     code, said = command(tmp_path, "search", *on_cpu, "--budget", 0)
@@ -158,7 +149,7 @@ def test_the_same_command_goes_on(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_with_the_same_result(benchmark, tmp_path):
-    write_plays(tmp_path / FOLDER)
+    write_plays(tmp_path)
     place = benchmark.Place(str(tmp_path), "cpu", tmp_path / "unfinished")
     run = replace(benchmark.trials("char-lstm", "fedlada", benchmark.SMALL)[1], kind="final", number=10)
     whole = benchmark.make(run, place, lambda: False)

@@ -64,7 +64,9 @@ def found_in(folder: Path) -> Path:
     for place in places:
         if any(place.glob("ps_*.xml")):
             return place
-    raise ValueError(f"there are no plays in {places[0]}: fedlada data fetch shakespeare brings them")
+    raise ValueError(
+        f"there are no plays in {places[0]}: fedlada data fetch shakespeare --data-dir {folder} brings them"
+    )
 
 
 def read_play(path: Path) -> dict[str, str]:
