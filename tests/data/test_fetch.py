@@ -301,6 +301,43 @@ def test_offline_names_all_files_and_leaves_no_folder(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.gz", "b.gz", "c.gz", "set"]
 
 
+def play_files(server, num=8):
+    return tuple(archive(server, name=f"ps_{number}.xml") for number in range(num))
+
+
+def test_files_one_by_one_in_a_folder_within_a_folder(tmp_path):
+    """As Shakespeare's plays are; what is there is checked and not fetched again, whatever lies beside it."""
+    with serving() as server:
+        server.content = b"<play/>"
+        official = Official(play_files(server), folder="clone/plays", unpacks=False)
+        (tmp_path / "clone" / "plays").mkdir(parents=True)
+        for name in ("ps_3.xml", "ps_poem.xml"):
+            (tmp_path / "clone" / "plays" / name).write_bytes(b"<play/>")
+        assert fetch("shakespeare", tmp_path, official=official) == tmp_path / "clone" / "plays"
+        assert len(server.ranges) == 7
+        assert len(list((tmp_path / "clone" / "plays").iterdir())) == 9
+        assert [path.name for path in tmp_path.iterdir()] == ["clone"]
+        fetch("shakespeare", tmp_path, official=official)
+        assert len(server.ranges) == 7
+        (tmp_path / "clone" / "plays" / "ps_3.xml").write_bytes(b"<mine/>")
+        with pytest.raises(CannotFetch, match=r"ps_3.xml is not the official ps_3.xml"):
+            fetch("shakespeare", tmp_path, official=official)
+        server.status = 503
+        with pytest.raises(
+            CannotFetch, match=r"put ps_0.xml, ps_1.xml, ps_2.xml and 5 more into .*new/clone/plays by hand"
+        ):
+            fetch("shakespeare", tmp_path / "new", official=official)
+        assert not (tmp_path / "new").exists()
+
+
+def test_plays_are_fetched_at_a_commit():
+    plays = OFFICIAL["shakespeare"].archives
+    assert len(plays) == len({one.file for one in plays}) == len({one.sha256 for one in plays}) == 39
+    for one in plays:
+        assert one.url.startswith("https://raw.githubusercontent.com/severdia/PlayShakespeare.com-XML/9625f469af8a")
+        assert len(one.sha256) == 64
+
+
 def test_local_errors_do_not_blame_the_network(tmp_path):
     with serving() as server:
         server.content = b"abc" * 1000

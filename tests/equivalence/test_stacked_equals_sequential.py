@@ -18,7 +18,7 @@ from fedlada.federation.cohorts import Bernoulli, FixedSize, Unreliable
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import as_schedule
 from fedlada.methods.state import named_tensors
-from fedlada.models import cnn_gn, lenet, mlp, text_transformer
+from fedlada.models import MODELS, cnn_gn, lenet, mlp, text_transformer
 from fedlada.models.layers import GroupNorm
 from fedlada.training.simulation import Simulation
 from method_table import METHODS
@@ -156,6 +156,21 @@ def test_text():
     model = text_transformer(4, input_shape=(6,), vocabulary=20, width=8, depth=1, num_heads=2)
     done = run_both(model, words(), METHODS["fedlada"].method(), rounds=2)
     assert isinstance(done.engine.network, VmappedNetwork)  # its places are a bare parameter
+
+
+CHARACTERS = {
+    "char-lstm": {"embedding": 3, "width": 6},
+    "char-transformer": {"width": 8, "num_heads": 2},
+}
+
+
+@pytest.mark.parametrize("method", ["fedadam", "fedlada"])
+@pytest.mark.parametrize("name", CHARACTERS)
+def test_models_of_characters(name, method):
+    torch.manual_seed(0)
+    model = MODELS[name](4, input_shape=(6,), vocabulary=20, **CHARACTERS[name])
+    done = run_both(model, words(), METHODS[method].method(), rounds=2)
+    assert isinstance(done.engine.network, VmappedNetwork)
 
 
 class Scaled(nn.Module):

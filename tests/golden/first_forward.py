@@ -12,7 +12,13 @@ from fedlada.federation.randomness import bits, uniform
 from fedlada.models import MODELS
 
 STORED = Path(__file__).with_name("first_forward.json")
-INPUTS = {"cnn-gn": (1, 8, 8), "mlp": (1, 8, 8), "text-transformer": (32,)}
+INPUTS = {
+    "cnn-gn": (1, 8, 8),
+    "mlp": (1, 8, 8),
+    "text-transformer": (32,),
+    "char-transformer": (16,),
+    "char-lstm": (16,),
+}
 
 
 def numbers(purpose: str, shape: tuple[int, ...]) -> torch.Tensor:

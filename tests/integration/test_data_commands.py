@@ -14,6 +14,7 @@ from command_line import fedlada, rows
 from fedlada.data.sources import DATASETS
 from fedlada.workbench.cli import fedlada as command_line
 from fedlada.workbench.presets import preset
+from plays_by_hand import write_plays
 
 RANDOM = np.random.default_rng(0)
 SMALL = [
@@ -246,6 +247,22 @@ def test_text_by_nature(tmp_path):
     assert (config["partition"], config["num_clients"], config["model"]) == ("natural", None, "text-transformer")
     wrong = fedlada("data", "show", "digits", "--partition", "natural", code=2)
     assert "digits does not say which client a sample belongs to" in wrong.stderr
+
+
+@pytest.mark.parametrize(("model", "engine"), [("char-lstm", "stacked"), ("char-transformer", "sequential")])
+def test_plays(tmp_path, model, engine):
+    few = ["--local-steps", 1, "--batch-size", 4, "--rounds", 1, "--cohort-size", 2, "--device", "cpu"]
+    few += ["--engine", engine, "--validation", 0.2, "--model", model, "--out", tmp_path / "r"]
+    fedlada("run", "--dataset", "shakespeare", "--data-dir", write_plays(tmp_path / "data"), *few)
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert (config["partition"], config["num_clients"], config["local_epochs"]) == ("natural", None, 1)
+    assert "hamlet: Anna" in (tmp_path / "r" / "clients.json").read_text()
+    assert rows(tmp_path / "r")[0]["validation_loss"] > 3
+    (plays,) = (tmp_path / "data").rglob("playshakespeare_editions")
+    (plays / "ps_hamlet.xml").write_text("<play>")
+    wrong = fedlada("data", "show", "shakespeare", "--data-dir", tmp_path / "data", code=2)
+    assert "ps_hamlet.xml is damaged or no XML" in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
 
 
 def test_fetch(official, tmp_path):

@@ -94,9 +94,9 @@ def test_group_norm_keeps_scales_and_finds_a_divisor():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 7, 9)])
 @pytest.mark.parametrize("name", models.MODELS)
 def test_models_fit_their_input(name, shape):
-    if name == "text-transformer":
-        with pytest.raises(ValueError, match="text_transformer needs sequences of one length"):
-            models.text_transformer(input_shape=shape)
+    if name in models.TEXT_MODELS:
+        with pytest.raises(ValueError, match=r"(text_transformer|char_lstm) needs sequences of one length"):
+            models.MODELS[name](input_shape=shape)
         return
     if name.startswith("lenet") and min(shape[1:]) < 16:
         with pytest.raises(ValueError, match="lenet needs images of at least 16x16"):
@@ -111,6 +111,34 @@ def test_models_fit_their_input(name, shape):
 def test_models_of_images_take_images(name):
     with pytest.raises(ValueError, match=r"needs images of shape \(channels, height, width\), got inputs of \(32,\)"):
         models.MODELS[name](7, input_shape=(32,))
+
+
+def test_models_of_characters_have_their_size():
+    """LEAF's: an embedding of 8 and two LSTM layers of 256; a transformer of three blocks of 128."""
+    sizes = {name: sum(p.numel() for p in models.MODELS[name](128, input_shape=(80,)).parameters()) for name in TEXT}
+    assert sizes == {"char-lstm": 832_640, "char-transformer": 638_208}
+
+
+TEXT = ("char-lstm", "char-transformer")
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_models_of_characters_tell_places_apart(name):
+    model = models.MODELS[name](128, input_shape=(9,))
+    x = torch.arange(9)[None]
+    assert model(x).shape == (1, 128)
+    assert not torch.allclose(model(x), model(x[:, [1, 0, *range(2, 9)]]), atol=1e-6)
+
+
+def test_a_causal_transformer_sees_nothing_later():
+    torch.manual_seed(0)
+    x, later = torch.randn(2, 6, 16), torch.randn(2, 2, 16)
+    for causal in (True, False):
+        blocks = models.text_transformer(input_shape=(6,), width=16, causal=causal).blocks
+        first, second = blocks(x), blocks(torch.cat([x[:, :4], later], dim=1))
+        assert torch.allclose(first[:, :4], second[:, :4], atol=1e-6) == causal
+        assert not torch.allclose(first[:, 4:], second[:, 4:], atol=1e-3)
+    assert models.MODELS["char-transformer"](input_shape=(6,)).blocks[2].causal
 
 
 def test_resnet18_gn_is_the_papers():

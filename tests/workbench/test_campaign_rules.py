@@ -19,7 +19,7 @@ from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.networks import LayeredNetwork
 from fedlada.methods.local import AMSGrad
 from fedlada.methods.recipes import hyper_parameters
-from fedlada.models import MODELS
+from fedlada.models import MODELS, TEXT_MODELS
 from fedlada.models.flat import FlatModel
 from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
@@ -31,7 +31,7 @@ from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Goal,
 from fedlada.workbench.campaign.run import Shard
 from fedlada.workbench.campaign.sweep import Candidate, Rung, Scored, Selection, rungs
 from fedlada.workbench.cli.sweep import axes_of, candidates_of, sweep_command
-from fedlada.workbench.experiment import TEXT_MODEL, Experiment
+from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.progress import Course, Estimate
 from fedlada.workbench.report.landscape import landscape, line_name
 from run_records import history
@@ -172,7 +172,7 @@ def test_on_a_gpu_the_digest_knows_lengths_at_which_kernels_change(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MODELS if name != TEXT_MODEL])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in TEXT_MODELS])
 def test_models_for_images_are_stacked_layer_by_layer(name):
     assert identity._is_layered(replace(TINY, model=name))
     cpu = torch.device("cpu")
@@ -184,7 +184,8 @@ def test_models_for_images_are_stacked_layer_by_layer(name):
 
 
 def test_models_for_text_and_own_ones_may_go_through_vmap():
-    assert not identity._is_layered(Experiment(model=TEXT_MODEL, dataset="docstrings"))
+    for name in TEXT_MODELS:
+        assert not identity._is_layered(Experiment(model=name, dataset="docstrings"))
     assert not identity._is_layered(replace(TINY, model="package.module:make"))
 
 

@@ -9,6 +9,7 @@ from fedlada.data.image_folder import load_image_folder, load_tiny_imagenet
 from fedlada.data.images import Images
 from fedlada.data.leaf import load_leaf
 from fedlada.data.npz import load_npz
+from fedlada.data.plays import load_shakespeare
 from fedlada.data.samples import ArraySamples, DatasetSamples, Samples, as_samples
 from fedlada.data.sources import Source, load_dataset
 from fedlada.data.text import load_docstrings
@@ -40,5 +41,6 @@ __all__ = [
     "load_image_folder",
     "load_leaf",
     "load_npz",
+    "load_shakespeare",
     "load_tiny_imagenet",
 ]

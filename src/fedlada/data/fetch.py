@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from fedlada.methods.validation import one_of
 
 CHUNK = 256 * 1024
 TIMEOUT_S = 30
+FEW_FILES = 6
+"""As many are named in a sentence."""
 
 
 class CannotFetch(OSError):
@@ -88,9 +91,10 @@ def _alone(data_dir: Path, official: Official) -> Iterator[None]:
     """Lock the download to one process; folders made for it are removed if they stay empty."""
     from filelock import FileLock  # not needed to simulate on arrays
 
-    folders = [data_dir] if official.unpacks else [data_dir, data_dir / official.folder]
+    parts = Path(official.folder).parts
+    folders = list(accumulate(() if official.unpacks else parts, Path.joinpath, initial=data_dir))
     made = [folder for folder in folders if not folder.exists()]
-    lock = data_dir / f".{official.folder}.lock"
+    lock = data_dir / f".{parts[0]}.lock"
     try:
         folders[-1].mkdir(parents=True, exist_ok=True)
         held = FileLock(lock)
@@ -119,7 +123,7 @@ def download(
     if path.exists():
         _check(path, archive)
         return path
-    hint = f"put {', '.join(by_hand or [archive.file])} into {folder} by hand and run the same command again"
+    hint = f"put {_listed(by_hand or [archive.file])} into {folder} by hand and run the same command again"
     try:
         _receive(archive, part, progress)
     except urllib.error.HTTPError as error:
@@ -139,6 +143,11 @@ def download(
         )
     os.replace(part, path)
     return path
+
+
+def _listed(files: Sequence[str]) -> str:
+    """The files by name; of very many the first ones."""
+    return ", ".join(files) if len(files) <= FEW_FILES else f"{', '.join(files[:3])} and {len(files) - 3} more"
 
 
 def _receive(archive: Archive, part: Path, progress: Progress | None) -> None:

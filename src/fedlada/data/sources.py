@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from fedlada.data import plays
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.augment import Augmentation
 from fedlada.data.cifar import CIFAR100_GROUPS, load_cifar
 from fedlada.data.digits import load_digits
-from fedlada.data.held_out import held_out
+from fedlada.data.held_out import held_out, held_out_ends
 from fedlada.data.idx import load_idx
 from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_imagenet
 from fedlada.data.images import Bytes, Images, are_images, channel_statistics
@@ -60,6 +61,10 @@ class Source:
     """The names of the clients 0, 1, ... of `client`."""
     test_client: Ints | None = None
     """The number of the client that each test sample belongs to, or -1, where that is known."""
+    overlap: int = 0
+    """Windows of a client's text that share characters with the one before them; 0 where samples share nothing."""
+    sparse: int = 1
+    """Of so many windows one is held out, where they overlap."""
 
     def labels(self, split: str) -> np.ndarray[Any, Any]:
         """The class of every sample of "train" or "test"."""
@@ -87,8 +92,14 @@ class Source:
         return replace(self, train=train, test=test, class_names=tuple(names))
 
     def holding_out(self, share: float) -> Source:
-        """The same with a share of the training data as validation data; always the same samples."""
-        rest, held = held_out(len(self.labels("train")), "validation split", share=share)
+        """The same with a share of the training data as validation data; always the same samples.
+
+        Of overlapping windows it is the end of each client's text.
+        """
+        if self.overlap and self.client is not None:
+            rest, held = held_out_ends(self.client, share, overlap=self.overlap, every=self.sparse)
+        else:
+            rest, held = held_out(len(self.labels("train")), "validation split", share=share)
         if len(rest) == 0:
             raise ValueError(f"a validation share of {share:g} leaves no training data: take a smaller one")
         validation = _rows(self.train, held)
@@ -225,6 +236,22 @@ def _docstrings(reading: Reading) -> Source:
     )
 
 
+def _shakespeare(reading: Reading) -> Source:
+    reading.without_augmentation("shakespeare")
+    train, test, roles = plays.load_shakespeare(reading.place("shakespeare"))
+    return Source(
+        (train.x, train.y),
+        (test.x, test.y),
+        num_classes=NUM_CHARACTERS,
+        input_shape=(plays.WINDOW,),
+        client=train.client,
+        client_names=tuple(roles),
+        test_client=test.client,
+        overlap=plays.WINDOW // plays.TRAIN_SPACING,
+        sparse=plays.TEST_SPACING // plays.TRAIN_SPACING,
+    )
+
+
 DATASETS: dict[str, Callable[[Reading], Source]] = {
     "digits": _digits,
     "mnist": partial(_idx, "mnist"),
@@ -236,6 +263,7 @@ DATASETS: dict[str, Callable[[Reading], Source]] = {
     "npz": _npz,
     "leaf": _leaf,
     "docstrings": _docstrings,
+    "shakespeare": _shakespeare,
 }
 """How to load each data set."""
 CONTENT_BY_NAME = frozenset({"digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet"})

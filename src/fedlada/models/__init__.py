@@ -5,6 +5,7 @@ from functools import partial
 
 from torch import nn
 
+from fedlada.models.char_lstm import char_lstm
 from fedlada.models.cnn_gn import cnn_gn
 from fedlada.models.group_norm import group_norm
 from fedlada.models.layers import GroupNorm
@@ -24,7 +25,24 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18-gn": resnet18_gn,
     "resnet18-gn-cifar": partial(resnet18_gn, stem="cifar"),
     "text-transformer": text_transformer,
+    "char-transformer": partial(text_transformer, causal=True, width=128, depth=3),
+    "char-lstm": char_lstm,
 }
 """Factories by the name that `--model` takes; each is called with the number of classes and `input_shape=`."""
 
-__all__ = ["MODELS", "GroupNorm", "cnn_gn", "group_norm", "lenet", "mlp", "pfl_cnn", "resnet18_gn", "text_transformer"]
+TEXT_MODELS = ("text-transformer", "char-transformer", "char-lstm")
+"""Those that read codes of characters."""
+
+__all__ = [
+    "MODELS",
+    "TEXT_MODELS",
+    "GroupNorm",
+    "char_lstm",
+    "cnn_gn",
+    "group_norm",
+    "lenet",
+    "mlp",
+    "pfl_cnn",
+    "resnet18_gn",
+    "text_transformer",
+]

@@ -30,6 +30,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.attacks import as_attack
 from fedlada.methods.validation import count, field_types, nearest, one_of, option
+from fedlada.models import TEXT_MODELS
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object
 from fedlada.runs.parts import PARTS, describe_method
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 CONFIG_FORMAT = 1
 """Format version, incremented when older versions can no longer read a configuration."""
 
-TEXT_MODEL = "text-transformer"
-"""The built-in model that reads codes of characters."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -239,8 +238,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
         factory = model_factory(name)
         if ":" in name:
             return factory
-        if source.is_text and name != TEXT_MODEL:
-            raise ValueError(f"the samples of {self.dataset} are text, which {name} cannot read: take {TEXT_MODEL}")
+        if source.is_text and name not in TEXT_MODELS:
+            others = " or ".join((", ".join(TEXT_MODELS[:-1]), TEXT_MODELS[-1]))
+            raise ValueError(f"the samples of {self.dataset} are text, which {name} cannot read: take {others}")
         return partial(factory, source.num_classes, input_shape=source.input_shape)
 
     def run(

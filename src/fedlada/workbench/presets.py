@@ -31,6 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "npz": {**SMALL, "model": "mlp"},
     "leaf": {**SMALL, "num_clients": None, "partition": "natural", "model": "mlp"},
     "docstrings": {**SMALL, "num_clients": None, "partition": "natural", "model": "text-transformer"},
+    "shakespeare": {**SMALL, "num_clients": None, "cohort_size": 10, "partition": "natural", "model": "char-lstm"},
 }
 """The default federation of each data set; every value is a flag of its own."""
 ADVICE: dict[str, str] = {

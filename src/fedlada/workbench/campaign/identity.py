@@ -15,11 +15,11 @@ from fedlada.data.images import Images
 from fedlada.data.sources import CONTENT_BY_NAME, Source
 from fedlada.engines.stacked.engine import WORTH_COMPILING, WORTH_COMPILING_GRADIENTS
 from fedlada.methods.factory import is_own
-from fedlada.models import MODELS
+from fedlada.models import MODELS, TEXT_MODELS
 from fedlada.runs.config import FREE_TO_CHANGE
 from fedlada.runs.parts import PARTS, describe_method
 from fedlada.training.resolve import resolve_device, resolve_work
-from fedlada.workbench.experiment import TEXT_MODEL, Experiment
+from fedlada.workbench.experiment import Experiment
 
 DECIDES_NOTHING = FREE_TO_CHANGE - {"fedlada", "device", "replies"}
 """How far a run goes, where its data lie and how it is stored change none of its rounds; version and device may."""
@@ -113,7 +113,7 @@ def _arrays(data: Any) -> list[np.ndarray[Any, Any]]:
 def _is_layered(experiment: Experiment) -> bool:
     """Whether the model is one that is known to be stacked layer by layer."""
     model = experiment.resolved().model
-    return model in MODELS and model != TEXT_MODEL
+    return model in MODELS and model not in TEXT_MODELS
 
 
 def _most_steps(experiment: Experiment, source: Source) -> int:
