@@ -326,3 +326,17 @@ def test_the_transformer_learns_from_clients_that_nature_made(tmp_path):
         lr=0.01,
     )
     assert result.history[-1]["test_accuracy"] > 0.6
+
+
+def test_held_out_text_shares_no_characters_with_training():
+    """Windows overlap, so a random tenth of them would."""
+    whole = load_dataset("docstrings")
+    source = whole.holding_out(0.1)
+    assert whole.client is not None
+    assert source.client is not None
+    for number in (0, 7):
+        own = whole.train[0][whole.client == number]
+        text = [bytes(row.astype(np.uint8)) for row in own]
+        kept = [bytes(row.astype(np.uint8)) for row in source.train[0][source.client == number]]
+        held = len(text) - round(0.1 * len(text))
+        assert kept == text[: held - 4]

@@ -21,7 +21,7 @@ from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_ima
 from fedlada.data.images import Bytes, Images, are_images, channel_statistics
 from fedlada.data.leaf import load_leaf
 from fedlada.data.npz import read_npz
-from fedlada.data.text import NUM_CHARACTERS, WINDOW, load_docstrings
+from fedlada.data.text import NUM_CHARACTERS, SPACING, WINDOW, load_docstrings
 from fedlada.federation.randomness import Ints
 from fedlada.methods.validation import count, one_of
 
@@ -233,6 +233,7 @@ def _docstrings(reading: Reading) -> Source:
         client=train.client,
         client_names=tuple(modules),
         test_client=test.client,
+        overlap=WINDOW // SPACING,
     )
 
 
