@@ -21,7 +21,7 @@ from pathlib import Path
 import matplotlib.figure  # noqa: F401  (imported before the fork)
 import torch
 import torch._dynamo.compiled_autograd  # torch imports it when it is used, else in every fork
-import torch.distributed.tensor  # noqa: F401  (as the one above)
+import torch.distributed.tensor  # as the one above
 
 import fedlada.workbench.cli
 
