@@ -8,6 +8,8 @@ OLDEST_PYTHON ?= $(firstword $(shell python3.12 -c 'print("python3.12")' 2>/dev/
 STAMP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 export MPLBACKEND := Agg
+# Compiled files are kept, whatever the environment says: else every process compiles the library and the tests anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo demo-flower test test-quick test-oldest lint types format docs dist benchmark tune clean

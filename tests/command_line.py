@@ -28,19 +28,23 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 def fedlada(*arguments, code=0, cwd=None, **environment):
     """Run a command to its end; its standard output. Fails if the exit code is another.
 
-    With variables of its own it is a new interpreter; else a fork of one that has imported everything, which is the
-    same command without the seconds that takes.
+    With variables that Python reads when it starts it is a new interpreter; else a fork of one that has imported
+    everything, which is the same command without the seconds that takes.
     """
     words = [str(one) for one in arguments]
-    run = _fresh(words, cwd, environment) if environment else warm(words, cwd=cwd)
+    if any(name.startswith("PYTHON") for name in environment):
+        run = fresh(words, cwd=cwd, **environment)
+    else:
+        run = warm(words, cwd=cwd, environments=[environment])
     assert run.returncode == code, f"exit {run.returncode}: {run.stderr}"
     assert "Traceback" not in run.stderr, run.stderr
     return run
 
 
-def _fresh(words, cwd, environment):
+def fresh(words, *, cwd=None, **environment):
+    """Run `fedlada` as a new interpreter."""
     return subprocess.run(
-        [*COMMAND, *words],
+        [*COMMAND, *map(str, words)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -53,9 +57,10 @@ def _fresh(words, cwd, environment):
 def warm(words, *, program=None, cwd=None, environments=({},)):
     """Run `fedlada`, or another Python program, as a fork of the interpreter that has imported everything.
 
-    With several environments it is as many processes at once.
+    With several environments it is as many processes at once. torch reads OMP_NUM_THREADS when it is imported: there is
+    an interpreter for each number.
     """
-    server = _server()
+    server = _server(environments[0].get("OMP_NUM_THREADS", "1"))
     with tempfile.TemporaryDirectory() as folder:
         out, err = (str(Path(folder, name)) for name in ("out", "err"))
         request = {
@@ -94,10 +99,14 @@ def free_port():
 
 
 @cache
-def _server():
+def _server(threads):
     program = Path(__file__).with_name("warm_process.py")
     server = subprocess.Popen(
-        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        [sys.executable, str(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, "OMP_NUM_THREADS": threads},
     )
     atexit.register(server.stdin.close)  # it ends when nobody can ask any more
     return server

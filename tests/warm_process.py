@@ -20,6 +20,8 @@ from pathlib import Path
 
 import matplotlib.figure  # noqa: F401  (imported before the fork)
 import torch
+import torch._dynamo.compiled_autograd  # torch imports it when it is used, else in every fork
+import torch.distributed.tensor  # as the one above
 
 import fedlada.workbench.cli
 
@@ -34,7 +36,7 @@ def run(request: dict, environment: dict) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(environment)
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     program = request["program"]
     sys.path.insert(0, str(Path(program).parent) if program else request["cwd"])  # as python does
     sys.argv = [program or "fedlada", *request["arguments"]]

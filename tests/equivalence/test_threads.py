@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,8 +12,8 @@ import torch
 from torch import nn
 
 import fedlada
-from command_line import ENVIRONMENT, rows
 from command_line import fedlada as command
+from command_line import fresh, rows, several
 from fedlada.data import IID
 from fedlada.flower import InProcessGrid, MethodStrategy, client_app
 from fedlada.methods.state import named_tensors
@@ -173,7 +171,8 @@ def expected(tmp_path_factory):
 
 def test_run_and_resume_under_other_variables(expected, tmp_path):
     command("run", *FEDCM, "--rounds", 2, "--checkpoint-every", 1, "--out", tmp_path, OMP_NUM_THREADS="1")
-    command("resume", tmp_path, "--rounds", 3, "--quiet", OMP_NUM_THREADS="3")
+    done = fresh(["resume", tmp_path, "--rounds", 3, "--quiet"], OMP_NUM_THREADS="3")
+    assert done.returncode == 0, done.stderr
     assert rows(tmp_path) == expected
 
 
@@ -182,9 +181,10 @@ def test_run_on_one_core(expected, tmp_path):
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})  # inherited by the command, as from taskset
     try:
-        command("run", *FEDCM, "--out", tmp_path, OMP_NUM_THREADS="1")
+        done = fresh(["run", *FEDCM, "--out", tmp_path])
     finally:
         os.sched_setaffinity(0, cores)
+    assert done.returncode == 0, done.stderr
     assert rows(tmp_path) == expected
 
 
@@ -205,11 +205,5 @@ def test_sweep_of_two_values_at_once(tmp_path):
 
 
 def test_several_processes_in_order(expected, tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "fedlada"]
-    subprocess.run(
-        [sys.executable, *torchrun, "run", *map(str, FEDCM), "--ordered", "--out", str(tmp_path)],
-        env={**ENVIRONMENT, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        check=True,
-        timeout=180,
-    )
+    several(2, ["run", *FEDCM, "--ordered", "--out", tmp_path])
     assert rows(tmp_path) == expected

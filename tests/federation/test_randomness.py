@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlada.federation.randomness import bits, generator, permutation, torch_seed, uniform
+from fedlada.federation.randomness import bits, generator, permutation, seed_generators, torch_seed, uniform
 
 
 @given(seed=st.integers(-(2**63), 2**64), round=st.integers(0, 2**40), client=st.integers(0, 2**40))
@@ -45,3 +46,29 @@ def test_uniform_is_in_range():
     values = uniform(bits(0, "u"), 10_000)
     assert 0 <= values.min() < 0.01
     assert 0.99 < values.max() < 1
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_seeding_a_device_is_torchs_own_seeding(device):
+    drawn = []
+    for seed in (lambda: torch.manual_seed(5), lambda: seed_generators(5, torch.device(device))):
+        with torch.random.fork_rng():
+            seed()
+            drawn.append([torch.rand(3), torch.rand(3, device=device)])
+    assert all(map(torch.equal, *drawn))
+
+
+def test_seeding_a_device_leaves_others_alone():
+    """What torch notes for a GPU that is not in use would be its seed as soon as it is."""
+    if torch.cuda.is_available():
+        torch.cuda.init()
+        before = torch.cuda.get_rng_state()
+        seed_generators(5, torch.device("cpu"))
+        assert torch.equal(before, torch.cuda.get_rng_state())
+    else:
+        before = torch.cuda._lazy_seed_tracker.get_calls()
+        seed_generators(5, torch.device("cpu"))
+        assert torch.cuda._lazy_seed_tracker.get_calls() == before

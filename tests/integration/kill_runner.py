@@ -4,6 +4,8 @@
     python kill_runner.py every-write METHOD FOLDER PART PARTS    at each single write to the disk, one after another;
                                                                   of PARTS equal parts of them only this one, from 0
 
+Kills before two writes that leave the same files behind are one: a run that goes on finds nothing else.
+
 Moments are those of the run's own processor time, so that they mean the same on a machine that is busy. A program of
 its own, so that each run is a fork of a process that has imported everything and started nothing.
 Prints one JSON object: the number of kills, and `problems`, which should be empty.
@@ -11,7 +13,7 @@ Prints one JSON object: the number of kills, and `problems`, which should be emp
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import json
 import os
 import random
@@ -19,6 +21,7 @@ import resource
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
@@ -30,10 +33,13 @@ import fedlada.workbench.cli.run  # a command is imported when it is asked for, 
 from fedlada.runs import checkpoints
 
 ROUNDS = 9 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
+NOTES = "states"
 FLAGS = "--model mlp --local-steps 2 --num-clients 6 --cohort-size 2 --batch-size 5 --checkpoint-every 2 --quiet"
 
 
-def start(arguments: list[str], die_at_write: int | None = None, die_after: float | None = None) -> int:
+def start(
+    arguments: list[str], before_write: Callable[[int], None] | None = None, die_after: float | None = None
+) -> int:
     """Fork a process that runs `fedlada` with these arguments; its number. It can be told when to die."""
     child = os.fork()
     if child:
@@ -41,8 +47,8 @@ def start(arguments: list[str], die_at_write: int | None = None, die_after: floa
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         torch.set_num_threads(1)
-        if die_at_write is not None:
-            die_at(die_at_write)
+        if before_write is not None:
+            interrupt_writes(before_write)
         if die_after is not None:  # the system ends it by SIGPROF, which nobody here handles: as sudden as SIGKILL
             signal.setitimer(signal.ITIMER_PROF, die_after)
         sys.argv = ["fedlada", *arguments]
@@ -53,15 +59,14 @@ def start(arguments: list[str], die_at_write: int | None = None, die_after: floa
         os._exit(99)
 
 
-def die_at(number: int) -> None:
-    """Let this process kill itself just before its `number`-th step of writing: sync, rename, append, remove."""
-    left = [number]
+def interrupt_writes(call: Callable[[int], None]) -> None:
+    """Let this process call that just before its n-th step of writing: sync, rename, append, remove."""
+    done = [0]
 
     def counted(function):
         def wrapper(*args, **kwargs):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            done[0] += 1
+            call(done[0])
             return function(*args, **kwargs)
 
         return wrapper
@@ -69,6 +74,26 @@ def die_at(number: int) -> None:
     os.replace, os.fsync = counted(os.replace), counted(os.fsync)
     Path.unlink, Path.open, Path.write_text = map(counted, (Path.unlink, Path.open, Path.write_text))
     checkpoints.digest = counted(checkpoints.digest)
+
+
+def die_at(number: int) -> Callable[[int], None]:
+    """Kill this process just before that write."""
+    return lambda write: os.kill(os.getpid(), signal.SIGKILL) if write == number else None
+
+
+def note_files(folder: Path, notes: Path) -> Callable[[int], None]:
+    """Add a line for every write: the digest of all files as they are before it."""
+
+    def note(_: int) -> None:
+        digest = hashlib.sha256()
+        for place, _, names in sorted(os.walk(folder)):
+            for path in (f"{place}/{name}" for name in sorted(names)):
+                with open(path, "rb") as file:  # not Path.open, which counts as a write
+                    digest.update(f"{path}\0".encode() + hashlib.sha256(file.read()).digest())
+        with open(notes, "a") as file:
+            file.write(f"{digest.hexdigest()}\n")
+
+    return note
 
 
 def wait(child: int) -> int:
@@ -132,32 +157,33 @@ def random_kills(method: str, folder: Path, expected, seconds: float, seed: int,
 
 
 def kills_at_every_write(method: str, folder: Path, expected, part: int, parts: int) -> dict[str, object]:
-    kills, problems = 0, []
-    for write in itertools.count(1 + part, parts):
+    states = (folder / NOTES).read_text().splitlines()
+    problems: list[str] = []
+    writes = [states.index(state) + 1 for state in dict.fromkeys(states)][part::parts]
+    for write in writes:
         place = folder / "life"
         shutil.rmtree(place, ignore_errors=True)
-        code = wait(start(command(place, method), die_at_write=write))
-        if code == 0:
-            break
+        code = wait(start(command(place, method), die_at(write)))
         if code != -signal.SIGKILL:
             problems.append(f"write {write}: exit code {code}")
-        kills += 1
         code = wait(start(command(place, method)))
         if code != 0:
             problems.append(f"resumed after a kill at write {write}: exit code {code}")
         else:
             check(place, expected, problems, f"killed at write {write}")
-    return {"kills": kills, "problems": problems}
+    return {"kills": len(writes), "writes": len(states), "problems": problems}
 
 
 def main() -> None:
     kind, method, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    if (code := wait(start(command(folder / "whole", method)))) != 0:
+    whole = folder / "whole"
+    note = note_files(whole, folder / NOTES) if kind == "every-write" else None
+    if (code := wait(start(command(whole, method), note))) != 0:
         print(json.dumps({"kills": 0, "problems": [f"the run that nobody killed ended with {code}"]}))
         return
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = used.ru_utime + used.ru_stime
-    expected = result(folder / "whole")
+    expected = result(whole)
     if kind == "random":
         report = random_kills(method, folder, expected, seconds, int(sys.argv[4]), int(sys.argv[5]))
     else:

@@ -29,6 +29,7 @@ from command_line import (
     run_shortened,
     running,
     wait_until,
+    warm,
 )
 from fedlada.methods.recipes import RECIPES
 from fedlada.models import mlp
@@ -506,13 +507,10 @@ def test_a_full_gpu_is_one_sentence_and_the_run_goes_on(tmp_path):
         "            raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has')\n"
         "        return super().forward(x.flatten(1))\n"
     )
-    command = [*COMMAND, "run", *QUICK, "--model", "hungry:Hungry", "--rounds", "6", "--out", "r", "--quiet"]
-    command += ["--checkpoint-every", "1"]
+    words = ["run", *QUICK, "--model", "hungry:Hungry", "--rounds", "6", "--quiet", "--checkpoint-every", "1"]
 
     def run(room, folder):
-        command[command.index("--out") + 1] = folder
-        environment = {**ENVIRONMENT, "ROOM": str(room)}
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+        return warm([*words, "--out", folder], cwd=tmp_path, environments=[{"ROOM": str(room)}])
 
     full = run(30, "r")
     sentence = "fedlada: CUDA out of memory. Tried to allocate 2.00 GiB: a run with --engine sequential needs"

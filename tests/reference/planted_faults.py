@@ -1,112 +1,186 @@
-"""Plants one fault after another in a copy of the library and says which of them the suite's own tests miss.
+"""Plants one fault after another in the library and says which of them the suite's own tests miss.
 
-Run as a program with the names of groups (see `reference.faults`; without one all): it imports each faulty copy in
-place of the real one, and prints the faults that no check of their group caught by a wrong value. One check that fails
-is enough: first the one that is known to catch the fault (`caught_by.json`, written with `--remember`), then what
-caught the last one, then the others from the quickest on. A check that is remembered wrongly costs time and nothing
-else.
+Run as a program with the names of groups (see `reference.faults`; without one all): it imports the library and the
+group's checks once, and forks a process for each fault. There the faulty code takes the place of the right one in the
+functions themselves, wherever they have been imported to. Prints the faults that no check of their group caught by a
+wrong value. One check that fails is enough: first the one that is known to catch the fault (`caught_by.json`, written
+with `--remember`), then what caught the last one, then the others from the quickest on. A check that is remembered
+wrongly costs time and nothing else.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import json
 import os
-import shutil
 import sys
-import tempfile
 import time
 import traceback
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import redirect_stdout
+from inspect import CO_OPTIMIZED
 from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+import torch._dynamo.compiled_autograd  # torch imports it when it is used, else in every fork
+import torch.distributed.tensor  # noqa: F401  (as the one above)
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src" / "fedlada"
 CAUGHT_BY = Path(__file__).with_name("faults") / "caught_by.json"
 
+Functions = dict[tuple[str, str, int], list[FunctionType]]
+Planted = list[tuple[FunctionType, CodeType]]
+
 
 def main(groups: list[str]) -> None:
     """Print what is missed in each of these groups."""
+    sys.path.insert(0, str(TESTS))
+    from reference.faults import GROUPS
+
     remember = "--remember" in groups
     groups = [name for name in groups if name != "--remember"]
     known = json.loads(CAUGHT_BY.read_text()) if CAUGHT_BY.exists() else {}
-    with tempfile.TemporaryDirectory() as folder:
-        sys.path[:0] = [folder, str(TESTS)]
-        from reference.faults import GROUPS
-
-        copy = Path(folder) / "fedlada"
-        shutil.copytree(SOURCE, copy)
-        for name in groups or GROUPS:
-            group = importlib.import_module(f"reference.faults.{name}")
-            known[name] = try_group(group, copy, known.get(name, {}))
+    for name in groups or GROUPS:
+        group = importlib.import_module(f"reference.faults.{name}")
+        known[name] = try_group(group, known.get(name, {}))
     if remember:
         CAUGHT_BY.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
-def try_group(group, copy: Path, known: dict[str, int]) -> dict[str, int]:
-    """Plant every fault of a group and say by which check each was caught; without any, nothing may be wrong."""
+def try_group(group, known: dict[str, int]) -> dict[str, int]:
+    """Plant every fault of a group and say by which check each was caught; without any, these find nothing wrong."""
+    for file, _, _ in group.FAULTS.values():
+        importlib.import_module(f"fedlada.{file.removesuffix('.py').replace('/', '.')}")
+    checks, functions = group.checks(), functions_of_the_library()
     seconds: dict[int, float] = {}
     caught_by: dict[str, int] = {}
-    for fault, (file, old, new) in {"none": ("__init__.py", "", ""), **group.FAULTS}.items():
-        # What is compiled is told from what was changed by its time; a faulty file is never stored compiled.
-        sys.dont_write_bytecode = fault != "none"
-        text = (SOURCE / file).read_text()
-        if old not in text or (old == new and fault != "none"):
-            print(f"stale: {fault}")
-            continue
-        if fault != "none":
-            (copy / file).write_text(text.replace(old, new))
-        forget_library()
+    for fault, change in group.FAULTS.items():
         try:
-            caught = caught_at(group, copy, seconds, known.get(fault))
-        except Exception as error:
-            print(f"an error instead of a wrong value: {fault}: {type(error).__name__}: {error}")
+            planted = faulty(functions, *change)
+        except LookupError as error:
+            print(f"stale: {fault}: {error}")
+            continue
+        order = sorted(range(len(checks)), key=lambda number: (number != known.get(fault), seconds.get(number, 0.0)))
+        answer = in_a_fork(planted, checks, order)
+        seconds |= dict(answer["seconds"])
+        if answer["caught"] is not None:
+            caught_by[fault] = answer["caught"]
+            seconds[answer["caught"]] = 0.0  # it may well catch the next one
+        elif answer["error"]:
+            print(f"an error instead of a wrong value: {fault}: {answer['error']}")
         else:
-            if (caught is None) is (fault != "none"):
-                print(f"{'missed' if caught is None else 'false alarm'}: {fault}")
-            if caught is not None:
-                caught_by[fault] = caught
-        shutil.copy2(SOURCE / file, copy / file)
+            print(f"missed: {fault}")
+    answer = in_a_fork([], checks, sorted(set(caught_by.values())))
+    if answer["caught"] is not None or answer["error"]:
+        print(f"false alarm: {answer['caught']} {answer['error']}")
     return caught_by
 
 
-def forget_library() -> None:
-    """Let the next import read the library anew, and with it the tests, whatever folders they lie in."""
-    own = {path.stem for path in TESTS.iterdir()} | {"fedlada"}
-    for name in [name for name in sys.modules if name.split(".")[0] in own]:
-        del sys.modules[name]
+def faulty(functions: Functions, file: str, old: str, new: str) -> Planted:
+    """The functions that a fault changes, each with the code that it has then; a fault changes nothing else."""
+    path = SOURCE / file
+    text = path.read_text()
+    if old not in text or old == new:
+        raise LookupError("its file has no such words")
+    before, after = (compile(one, str(path), "exec", dont_inherit=True) for one in (text, text.replace(old, new)))
+    changed = list(differences(before, after))
+    if not changed or any(place(one) not in functions for one, _ in changed):
+        raise LookupError("it must change the bodies of functions, and nothing else")
+    return [(function, other) for one, other in changed for function in functions[place(one)]]
 
 
-def caught_at(group, copy: Path, seconds: dict[int, float], known: int | None) -> int | None:
-    """The check that finds a wrong value, by number; `seconds` are what each took, and none for the last that did."""
-    import pytest
+def differences(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """Pairs of the code of those functions, not of the functions in them, that is another, wherever its lines are."""
+    if (shown(before) != shown(after)) if before.co_flags & CO_OPTIMIZED else (alone(before) != alone(after)):
+        yield before, after
+    elif not before.co_flags & CO_OPTIMIZED:  # a module or a class
+        for one, other in zip(inside(before), inside(after), strict=True):
+            yield from differences(one, other)
 
-    found, errors = group.checks(), []
-    for number in sorted(range(len(found)), key=lambda number: (number != known, seconds.get(number, 0.0))):
-        start = time.process_time()
+
+def shown(code: CodeType) -> list[object]:
+    """All that code says, with the functions in it."""
+    return [alone(code), *map(shown, inside(code))]
+
+
+def alone(code: CodeType) -> list[object]:
+    """All that code says itself."""
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    constants = [one.co_name if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return [code.co_code, names, counts, constants, code.co_exceptiontable]
+
+
+def inside(code: CodeType) -> list[CodeType]:
+    """The code of the functions and classes in it."""
+    return [one for one in code.co_consts if isinstance(one, CodeType)]
+
+
+def place(code: CodeType) -> tuple[str, str, int]:
+    """What tells one function's code from all others."""
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def functions_of_the_library() -> Functions:
+    """Every function that there is, by its place, whoever has imported or wrapped it."""
+    found: Functions = defaultdict(list)
+    for one in gc.get_objects():
+        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(SOURCE)):
+            found[place(one.__code__)].append(one)
+    return found
+
+
+def in_a_fork(planted: Planted, checks: list, order: list[int]) -> dict:
+    """Which of the checks finds a wrong value first, in a process of its own with a fault; how long each took."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for function, code in planted:
+                function.__code__ = code
+            answer = caught_at(checks, order)
+        except BaseException as error:
+            answer = {"caught": None, "error": f"{type(error).__name__}: {error}", "seconds": []}
+        with os.fdopen(writer, "w") as file:
+            json.dump(answer, file)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return json.loads(text) if text else {"caught": None, "error": f"exit code {status}", "seconds": []}
+
+
+def caught_at(checks: list, order: list[int]) -> dict:
+    """The first check that finds a wrong value, by number; else the first error."""
+    seconds, first = [], ""
+    for number in order:
+        start, error = time.process_time(), None
         try:
             with redirect_stdout(io.StringIO()):
-                found[number]()
-        except AssertionError as error:
-            if not is_of(copy, error):
-                seconds[number] = 0.0
-                return number
-            errors.append(error)
-        except pytest.fail.Exception as error:  # what should have been refused was not: no wrong value either
-            errors.append(RuntimeError(str(error)))
-        except Exception as error:  # says that something is wrong, but is no wrong value: another check may find it
-            errors.append(error)
-        seconds[number] = time.process_time() - start
-    if errors:
-        raise errors[0]
-    return None
+                checks[number]()
+        except AssertionError as wrong:
+            if not is_of_the_library(wrong):
+                return {"caught": number, "error": "", "seconds": seconds}
+            error = wrong
+        except pytest.fail.Exception as missing:  # what should have been refused was not: no wrong value either
+            error = missing
+        except Exception as other:  # says that something is wrong, but is no wrong value: another check may find it
+            error = other
+        seconds.append((number, time.process_time() - start))
+        first = first or (f"{type(error).__name__}: {error}" if error else "")
+    return {"caught": None, "error": first, "seconds": seconds}
 
 
-def is_of(copy: Path, error: BaseException) -> bool:
+def is_of_the_library(error: BaseException) -> bool:
     """Whether the library itself raised an error."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return copy in Path(frame.f_code.co_filename).parents
+    return SOURCE in Path(frame.f_code.co_filename).parents
 
 
 if __name__ == "__main__":

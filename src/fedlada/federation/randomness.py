@@ -58,6 +58,21 @@ def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
     return int(bits(seed, purpose, round, client).random_raw()) % 2**63
 
 
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed torch's global generators of the CPU and of this device, and no others, as `torch.manual_seed` would.
+
+    That one also notes a seed for every kind of device that is not in use, with the caller's stack each time: a fifth
+    of the time of a small run.
+    """
+    if device.type not in ("cpu", "cuda"):
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 @contextmanager
 def the_same_randomness() -> Iterator[None]:
     """Fix the global generators of Python, NumPy and torch within a block, so that its result always repeats."""

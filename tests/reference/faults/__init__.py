@@ -1,7 +1,7 @@
 """Faults to plant in a copy of the library, by where they lie, each group with the tests that must catch them.
 
-A group is a module with `FAULTS` and `checks`, a function that imports tests of the suite, and with them the library as
-it is then: what it gives is called without arguments and raises an AssertionError where a value is wrong.
+A group is a module with `FAULTS` and `checks`, a function that imports tests of the suite: what it gives is called
+without arguments and raises an AssertionError where a value is wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Faults = dict[str, tuple[str, str, str]]
-"""By name: a file of the library, what stands there, and the mistake that takes its place."""
+"""By name: a file of the library, what stands there in a function, and the mistake that takes its place."""
 
 Check = Callable[[], None]
 
