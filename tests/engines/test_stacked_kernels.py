@@ -9,8 +9,10 @@ from torch import nn
 
 from fedlada.data import Augmentation, Images
 from fedlada.engines.stacked import triton_launch
-from fedlada.engines.stacked.kernels import ConvShape
+from fedlada.engines.stacked.kernels import ConvShape, TorchKernels
+from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork
+from fedlada.models.flat import flatten
 
 triton_kernels = pytest.importorskip("fedlada.engines.stacked.triton_kernels")
 triton_images = pytest.importorskip("fedlada.engines.stacked.triton_images")
@@ -58,6 +60,42 @@ def test_a_models_pools_are_replaced():
     assert type(model[1]) is nn.MaxPool2d
 
 
+class LooksAtItsLayers(nn.Module):
+    """Asks layers what they are, hooks one, and takes views, as models of people do."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Conv2d(3, 16, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(16, 4, 3)])
+        self.parts[1].register_forward_hook(lambda _module, _given, y: 3 * y)
+        self.last = nn.Linear(4 * 2 * 2, 3)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(x, 1).view(len(x), 3, 8, 8)
+        for part in self.parts:
+            x = part(x)
+            if isinstance(part, nn.MaxPool2d):
+                x = x / part.kernel_size
+        return self.last(x.view(len(x), -1))
+
+
+def test_models_that_look_at_their_layers():
+    torch.manual_seed(0)
+    model = LooksAtItsLayers().to(DEVICE)
+    x, y = torch.randn(4, 3, 8, 8, device=DEVICE), torch.tensor([0, 1, 2, 0], device=DEVICE)
+    weights = torch.full((2, 2), 0.5, device=DEVICE)
+    losses, _ = client_losses(nn.CrossEntropyLoss(), model(x).detach(), y, None)
+    found = []
+    for kernels in (TorchKernels(), triton_kernels.TritonKernels("ieee")):
+        network = LayeredNetwork(model, losses, kernels)
+        vector = flatten(model.parameters()).detach()
+        rows, grads = network.layout.rows(2, vector), network.layout.rows(2, vector)
+        rows.copy_(network.layout.inward(vector).expand_as(rows))
+        network.bind(rows, grads)
+        network.backward(x, y, weights)
+        found.append(network.layout.outward(grads))
+    torch.testing.assert_close(found[1], found[0])
+
+
 @pytest.mark.parametrize("chosen", [False, True])
 @pytest.mark.parametrize("crop_size", [None, 5])
 @pytest.mark.parametrize(
@@ -80,7 +118,11 @@ def test_images_are_fetched_as_they_are_taken(augmentation, crop_size, chosen):
     )
     assert torch.equal(found, expected)
     assert torch.equal(labels, own)
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert found.is_contiguous() == expected.is_contiguous()
+
+
+class OwnAugmentation(Augmentation):
+    """A user's; it may do anything."""
 
 
 def test_other_samples_are_not_fetched_by_the_kernel():
@@ -89,6 +131,8 @@ def test_other_samples_are_not_fetched_by_the_kernel():
     assert not triton_images.supports(plain.samples(DEVICE, torch.float32))  # nothing is drawn
     moved = Images(x, y, (0.5,) * 3, (0.5,) * 3, Augmentation())
     assert not triton_images.supports(moved.samples(DEVICE, torch.float64))
+    own = Images(x, y, (0.5,) * 3, (0.5,) * 3, OwnAugmentation())
+    assert not triton_images.supports(own.samples(DEVICE, torch.float32))
 
 
 def test_inside_compiled_ahead_kernels_are_compiled_and_give_zeros(monkeypatch):

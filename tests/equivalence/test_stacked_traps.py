@@ -334,11 +334,25 @@ class DividesByItsState(fedlada.LocalTransform):
         return moved / torch.linalg.vector_norm(moved, dim=-1, keepdim=True), {"sum": total}
 
 
-@pytest.mark.parametrize(
-    "transform", [RemembersViews(), ReturnsInAnotherOrder(), TakesAMean(), DividesByItsState()], ids=repr
-)
+@dataclass(frozen=True)
+class TakesADeclaredMean(TakesAMean):
+    elementwise = True
+
+
+TRANSFORMS = [
+    (RemembersViews(),),
+    (ReturnsInAnotherOrder(),),
+    (TakesAMean(),),
+    (TakesADeclaredMean(),),
+    (DividesByItsState(),),
+    (fedlada.local.AMSGrad(), fedlada.local.ClipNorm(max_norm=1.0)),
+    (fedlada.local.WeightDecay(strength=0.1), fedlada.local.ClipNorm(max_norm=1.0), fedlada.local.AMSGrad()),
+]
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 def test_states_and_vectors_that_are_easily_mistaken(transform):
-    own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
+    own = fedlada.FederatedMethod(name="own", local=transform, server=fedlada.server.SGD())
     both(small_net(), blobs(), method=own, rounds=4)
 
 

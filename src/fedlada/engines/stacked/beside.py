@@ -34,9 +34,9 @@ class Beside:
             self.join()
         self.stream = self.stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.stream.wait_stream(torch.cuda.current_stream())
+        self.held += inputs
         with torch.cuda.stream(self.stream):
             yield
-        self.held += inputs
 
     def join(self) -> None:
         """Let the first stream wait for the second."""

@@ -18,7 +18,6 @@ from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.evaluate import GraphedEvaluation
 from fedlada.engines.stacked.feed import Feed
 from fedlada.engines.stacked.kernels import Kernels
-from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.memory import (
     Memories,
     activation_bytes,
@@ -34,7 +33,7 @@ from fedlada.engines.tally import Answer
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing.transforms import depends_on_order, is_random
+from fedlada.methods.testing.transforms import depends_on_order, ignores_zeros, is_random
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
@@ -85,10 +84,10 @@ class StackedEngine(Engine):
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
         layout = self.network.layout
-        # A transform may take a mean over the parameters, and personal ones are found by their numbers.
-        if self.method.personal is not None or self._depends_on(layout):
+        # Personal parameters are found by their numbers.
+        if self.method.personal is not None or not ignores_zeros(self.method, self.flat.vector):
             layout.padding = 0
-        if self._depends_on(layout):
+        if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
             raise NotStackable(f"a transform of {method.name} depends on the order of the parameters, which is another")
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
@@ -98,9 +97,6 @@ class StackedEngine(Engine):
         self.evaluations: dict[tuple[Samples, int], GraphedEvaluation] = {}
         self.evaluates_by_graph = True
         self.why = self._why()
-
-    def _depends_on(self, layout: Layout) -> bool:
-        return not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward)
 
     def _choose(self, kernels: Kernels) -> tuple[Network, bool]:
         """The stacked form in the requested precision, or in the model's own if it does not run in that."""

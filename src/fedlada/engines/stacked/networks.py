@@ -24,7 +24,7 @@ from fedlada.engines.stacked.layers import stacked_layer
 from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.losses import ClientLosses
 from fedlada.engines.stacked.not_stackable import NotStackable
-from fedlada.engines.stacked.rules import VmapRules
+from fedlada.engines.stacked.rules import ViewsOfAnyLayout, VmapRules
 from fedlada.models.call import arguments, call, scores
 
 
@@ -128,11 +128,13 @@ class LayeredNetwork(Network):
 
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
         self.bank.begin(weights.numel())
-        with self._dropout(keys, weights.numel()):
+        with self._dropout(keys, weights.numel()), ViewsOfAnyLayout():
             output = call(self.module, x)
         losses = self.losses(_wide(output), y, weights)
-        torch.autograd.backward(losses.sum())
-        self.bank.kernels.finish()
+        try:
+            torch.autograd.backward(losses.sum())
+        finally:
+            self.bank.kernels.finish()
         return losses.detach()
 
 

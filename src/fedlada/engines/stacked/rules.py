@@ -1,4 +1,4 @@
-"""Replacements for torch functions that vmap does not support, or only slowly."""
+"""Replacements for torch functions that a stacked form does not support, or only slowly."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ class VmapRules(TorchFunctionMode):
         if replaced is None:
             return func(*args, **(kwargs or {}))
         return replaced(func, *args, **(kwargs or {}))
+
+
+class ViewsOfAnyLayout(TorchFunctionMode):
+    """Lets `view` copy the output of a stacked layer, which may lie channels-last where the model's own does not."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func not in (Tensor.view, Tensor.view_as):
+            return func(*args, **(kwargs or {}))
+        try:
+            return func(*args, **(kwargs or {}))
+        except RuntimeError:
+            return func(args[0].contiguous(), *args[1:], **(kwargs or {}))
 
 
 def _attention(

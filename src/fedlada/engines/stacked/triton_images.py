@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedlada.data.augment import COLUMN_BITS, CROP_BIT, CROPS, FLIP_BIT, ROW_BITS
+from fedlada.data.augment import COLUMN_BITS, CROP_BIT, CROPS, FLIP_BIT, ROW_BITS, Augmentation
 from fedlada.data.images import ImageSamples
 from fedlada.data.samples import ChosenOnDevice, Samples
 from fedlada.engines.stacked.triton_launch import launch
@@ -41,7 +41,11 @@ def _fetch(
     for channel in tl.static_range(CHANNELS):
         value = tl.load(images + channel * height * width + h * width + w, mask=inside, other=0).to(tl.float32)
         value = value * tl.load(scale + channel) + tl.load(shift + channel)
-        tl.store(x + place * CHANNELS + channel, tl.where(inside, value, 0.0).to(x.dtype.element_ty), mask=known)
+        tl.store(
+            x + channel * out_height * out_width + place,
+            tl.where(inside, value, 0.0).to(x.dtype.element_ty),
+            mask=known,
+        )
 
 
 def supports(samples: Samples) -> bool:
@@ -50,7 +54,7 @@ def supports(samples: Samples) -> bool:
         return supports(samples.samples)
     return (
         type(samples) is ImageSamples
-        and samples.augmentation is not None
+        and type(samples.augmentation) is Augmentation
         and samples.scale.dtype == torch.float32
         and samples.x.is_contiguous()
         and samples.x.shape[1] <= 4
@@ -58,7 +62,7 @@ def supports(samples: Samples) -> bool:
 
 
 def fetch(samples: Samples, rows: Tensor, draws: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The same as `samples.take`, in that type and channels last in memory."""
+    """The same as `samples.take`, in that type."""
     if isinstance(samples, ChosenOnDevice):
         return fetch(samples.samples, samples.places.index_select(0, rows), draws, dtype)
     assert isinstance(samples, ImageSamples)
@@ -66,12 +70,7 @@ def fetch(samples: Samples, rows: Tensor, draws: Tensor, dtype: torch.dtype) -> 
     assert augmentation is not None
     channels, height, width = samples.x.shape[1:]
     out_height, out_width = (height, width) if samples.crop_size is None else (samples.crop_size,) * 2
-    x = torch.empty(
-        (len(rows), channels, out_height, out_width),
-        device=samples.x.device,
-        dtype=dtype,
-        memory_format=torch.channels_last,
-    )
+    x = torch.empty((len(rows), channels, out_height, out_width), device=samples.x.device, dtype=dtype)
     offsets = (2 * augmentation.padding + size - out + 1 for size, out in ((height, out_height), (width, out_width)))
     launch(
         _fetch, (len(rows), triton.cdiv(out_height * out_width, BLOCK)), samples.x, rows, draws, samples.scale,

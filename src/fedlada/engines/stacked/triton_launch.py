@@ -27,15 +27,16 @@ class Ahead:
         kinds = (None if place in counts else _kind(one) for place, one in enumerate(args))
         key = (kernel, *kinds, *sorted(constants.items()))
         if key not in self.wanted:
-            self.wanted[key] = self.pool.submit(_compile, kernel, grid, args, constants)
+            device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1  # type: ignore[no-untyped-call]
+            self.wanted[key] = self.pool.submit(_compile, device, kernel, grid, args, constants)
 
-    def wait(self) -> None:
-        """Wait for all of them; a kernel that cannot be compiled says so at its launch."""
-        self.pool.shutdown()
+    def wait(self, *, cancels: bool) -> None:
+        """Wait for all of them, or those under way; a kernel that cannot be compiled says so at its launch."""
+        self.pool.shutdown(cancel_futures=cancels)
 
 
 _ahead: dict[int, Ahead] = {}
-"""By stream: threads that train on others go on as usual, and autograd's own thread keeps the stream."""
+"""By stream, which autograd's own thread keeps; another thread that trains on another stream goes on as usual."""
 
 
 @contextmanager
@@ -43,11 +44,13 @@ def compiled_ahead() -> Iterator[None]:
     """Inside, kernels of the current stream are compiled in parallel and not launched: their outputs are zeros."""
     stream = _stream()
     ahead = _ahead[stream] = Ahead()
+    is_done = False
     try:
         yield
+        is_done = True
     finally:
         del _ahead[stream]
-        ahead.wait()
+        ahead.wait(cancels=not is_done)
 
 
 def launch(kernel: Any, grid: Sequence[int], *args: Any, outputs: Sequence[Tensor | None], **constants: Any) -> None:
@@ -71,9 +74,10 @@ def _stream() -> int:
     return torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
-def _compile(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
-    compiled = kernel.warmup(*args, grid=grid, **constants)
-    compiled._init_handles()  # load it, too: a launcher is built by a C compiler
+def _compile(device: int, kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
+    with torch.cuda.device(device):  # of this thread
+        compiled = kernel.warmup(*args, grid=grid, **constants)
+        compiled._init_handles()  # load it, too: a launcher is built by a C compiler
 
 
 def _kind(argument: Any) -> Any:

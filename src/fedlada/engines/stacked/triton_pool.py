@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,12 +75,10 @@ def _backward(
     tl.store(dx + m.to(tl.int64)[:, None] * channels + c[None, :], total.to(dx.dtype.element_ty), mask=known)
 
 
-class MaxPool(nn.Module):
-    """A `MaxPool2d` of square windows."""
+class MaxPool(nn.MaxPool2d):
+    """A `MaxPool2d` of square windows; in all else, such as its settings and hooks, the module that it replaces."""
 
-    def __init__(self, size: int, stride: int, padding: int) -> None:
-        super().__init__()
-        self.constants = {"SIZE": size, "STRIDE": stride, "PAD": padding}
+    constants: dict[str, int]
 
     @staticmethod
     def of(pool: nn.MaxPool2d) -> MaxPool | None:
@@ -87,15 +87,19 @@ class MaxPool(nn.Module):
         plain = _only(pool.dilation) == 1 and not pool.ceil_mode and not pool.return_indices
         if not plain or size is None or stride is None or padding is None or not 1 <= size <= 5:
             return None
-        return MaxPool(size, stride, padding)
+        fast = copy.copy(pool)
+        fast.__class__ = MaxPool
+        assert isinstance(fast, MaxPool)
+        fast.constants = {"SIZE": size, "STRIDE": stride, "PAD": padding}
+        return fast
 
     def forward(self, x: Tensor) -> Tensor:
         """The largest value of each window."""
         if x.ndim != 4:  # a single image, or a mistake that torch explains
-            own = self.constants
-            return nn.functional.max_pool2d(x, own["SIZE"], own["STRIDE"], own["PAD"])
+            return super().forward(x)
+        lies_last = x.is_contiguous(memory_format=torch.channels_last)
         result: Tensor = _MaxPool.apply(x, self.constants)
-        return result
+        return result if lies_last else result.contiguous()
 
 
 class _MaxPool(torch.autograd.Function):
@@ -146,6 +150,6 @@ def _images(like: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _only(setting: Any) -> int | None:
     """The number, or both of a pair if they are equal."""
-    if isinstance(setting, int):
-        return setting
-    return int(setting[0]) if len(set(setting)) == 1 else None
+    if isinstance(setting, Sequence):
+        return operator.index(setting[0]) if len(set(setting)) == 1 else None
+    return operator.index(setting)
