@@ -20,6 +20,7 @@ from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric
 from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.tally import Answer, answer_of
 from fedlada.federation.plan import Assignment, RoundPlan
+from fedlada.federation.randomness import seed_generators
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, map_tensors
 from fedlada.models.call import call
@@ -91,7 +92,7 @@ class SequentialEngine(Engine):
     def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> Answer:
         """One client's round, as in the pseudocode."""
         self.flat.train()
-        torch.manual_seed(work.seed)
+        seed_generators(work.seed, self.device)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         local = self.method.begin(broadcast, kept, lr=lr)
         dropouts = dropout_of_steps(self.elements, work, self.device)

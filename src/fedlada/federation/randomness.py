@@ -58,6 +58,16 @@ def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
     return int(bits(seed, purpose, round, client).random_raw()) % 2**63
 
 
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed torch's global generators, from which a model draws on this device."""
+    if device.type == "cpu":
+        # torch.manual_seed also queues a seed, with the formatted stack, for each kind of device that is not there: a
+        # millisecond for every client.
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
 @contextmanager
 def the_same_randomness() -> Iterator[None]:
     """Fix the global generators of Python, NumPy and torch within a block, so that its result always repeats."""

@@ -20,7 +20,7 @@ from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.attackers import attackers
 from fedlada.federation.cohorts import Everyone, FixedSize
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
-from fedlada.federation.randomness import torch_seed
+from fedlada.federation.randomness import seed_generators, torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Private
@@ -255,7 +255,7 @@ class Simulation:
         """Seed the global generators, from which a combiner or server may draw noise."""
         device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(torch_seed(self.plan.seed, purpose, round))
+            seed_generators(torch_seed(self.plan.seed, purpose, round), device)
             yield
 
     def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
