@@ -6,20 +6,20 @@ import task  # first, because it notes the start time and limits the threads of 
 import torch
 
 
-def run(rounds: int, clock: task.RoundClock) -> torch.nn.Module:
+def run(work: task.Task, rounds: int, clock: task.RoundClock) -> torch.nn.Module:
     """Run FedAvg and return the global model."""
-    clients, _ = task.load_data()
-    model = task.make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=task.LEARNING_RATE)
+    clients = [work.client(number) for number in range(work.num_clients)]
+    model = work.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=work.learning_rate)
     parameters = [parameter.detach() for parameter in model.parameters()]  # share the model's memory
     current = [parameter.clone() for parameter in parameters]
     mean = [torch.empty_like(parameter) for parameter in parameters]
     clock.tick()
-    for cohort in task.draw_cohorts(rounds):
+    for cohort in work.draw_cohorts(rounds):
         _fill(mean, 0.0)
         for client in cohort:
             _copy(current, parameters)
-            task.train_locally(model, optimizer, clients[client])
+            work.train_locally(model, optimizer, clients[client])
             # The mean of the local models is the global model plus the mean of the deltas.
             for total, parameter in zip(mean, parameters, strict=True):
                 total.add_(parameter, alpha=1 / len(cohort))
@@ -49,8 +49,8 @@ def main() -> None:
     task.set_threads(args.threads)
     torch.backends.mkldnn.enabled = not args.native_kernels
     clock = task.RoundClock()
-    model = run(args.rounds, clock)
-    task.print_result("handwritten", torch.__version__, args, clock, task.test_accuracy(model))
+    model = run(task.TASKS[args.task], args.rounds, clock)
+    task.print_result("handwritten", torch.__version__, args, clock, model)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,7 @@ def main() -> None:
     """Run the benchmark."""
     args = task.argument_parser().parse_args()
     task.set_threads(args.threads)
-    clients, _ = task.load_data()
-    images = task.torch.cat([samples.images for samples in clients])
-    labels = task.torch.cat([samples.labels for samples in clients])
-    size = task.SAMPLES_PER_CLIENT
+    work = task.TASKS[args.task]
     clock = task.RoundClock()
 
     class Clock(fedlada.Observer):
@@ -24,19 +21,20 @@ def main() -> None:
             clock.tick()
 
     result = fedlada.simulate(
-        task.make_model(),
-        (images, labels),
+        work.make_model(),
+        tuple(work.train_samples()),
         method=fedlada.recipes.fedavg(),
-        partition=[range(client * size, (client + 1) * size) for client in range(task.NUM_CLIENTS)],
-        cohorts=fedlada.cohorts.Scheduled(task.draw_cohorts(args.rounds)),
-        batch_size=task.BATCH_SIZE,
-        local_epochs=task.LOCAL_EPOCHS,
-        lr=task.LEARNING_RATE,
+        partition=[range(place.start, place.stop) for place in map(work.place_of, range(work.num_clients))],
+        cohorts=fedlada.cohorts.Scheduled(work.draw_cohorts(args.rounds)),
+        batch_size=work.batch_size,
+        local_epochs=work.local_epochs,
+        lr=work.learning_rate,
         rounds=args.rounds,
         callbacks=[Clock()],
         device="cpu",
+        threads=args.threads,
     )
-    task.print_result("fedlada", fedlada.__version__, args, clock, task.test_accuracy(result.model))
+    task.print_result("fedlada", fedlada.__version__, args, clock, result.model)
 
 
 if __name__ == "__main__":

@@ -45,11 +45,12 @@ def run(args: argparse.Namespace, clock: task.RoundClock, temporary: str) -> tor
     from flower_apps import client_app, make_server_app
     from flwr.simulation import run_simulation
 
-    model = task.make_model()
+    work = task.TASKS[args.task]
+    model = work.make_model()
     run_simulation(
-        server_app=make_server_app(args.rounds, args.threads, clock, model),
+        server_app=make_server_app(args, clock, model),
         client_app=client_app,
-        num_supernodes=task.NUM_CLIENTS,
+        num_supernodes=work.num_clients,
         backend_config=backend_config(args.actors, temporary),
     )
     return model
@@ -64,7 +65,7 @@ def main() -> None:
         os.environ.update(SETTINGS, FLWR_HOME=temporary)
         model = run(args, clock, temporary)
     name = f"flower ({args.actors} actor{'s' if args.actors > 1 else ''})"
-    task.print_result(name, version("flwr"), args, clock, task.test_accuracy(model))
+    task.print_result(name, version("flwr"), args, clock, model)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 
 
-class PflDigitsCNN(task.DigitsCNN):
-    """The model with the two methods that pfl asks for."""
+class AskedByPfl:
+    """The two methods that pfl asks a model for."""
 
     def loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the loss of a batch."""
@@ -31,6 +31,17 @@ class PflDigitsCNN(task.DigitsCNN):
     def metrics(self, images: torch.Tensor, labels: torch.Tensor) -> dict[str, Weighted]:
         """Return the loss, the only metric; pfl computes it in the first round only."""
         return {"loss": Weighted(self.loss(images, labels).item() * len(labels), len(labels))}
+
+
+class DigitsCNN(AskedByPfl, task.DigitsCNN):
+    """The model of the digits, for pfl."""
+
+
+class PflCNN(AskedByPfl, task.PflCNN):
+    """The model of pfl's benchmark, for pfl."""
+
+
+MODELS = {"digits": DigitsCNN, "pfl": PflCNN}
 
 
 class ShuffledDataset(PyTorchTensorDataset):
@@ -61,30 +72,30 @@ class ClockCallback(TrainingProcessCallback):
         return False, Metrics()
 
 
-def make_dataset(rounds: int) -> FederatedDataset:
+def make_dataset(work: task.Task, rounds: int) -> FederatedDataset:
     """Return the clients' data, with the same cohorts as the handwritten loop."""
-    clients, _ = task.load_data()
-    datasets = [ShuffledDataset(tuple(samples), user_id=str(i)) for i, samples in enumerate(clients)]
-    users = itertools.chain.from_iterable(task.draw_cohorts(rounds))
+    datasets = [ShuffledDataset(tuple(work.client(i)), user_id=str(i)) for i in range(work.num_clients)]
+    users = itertools.chain.from_iterable(work.draw_cohorts(rounds))
     return FederatedDataset(datasets.__getitem__, users.__next__)
 
 
-def run(rounds: int, clock: task.RoundClock) -> torch.nn.Module:
+def run(name: str, rounds: int, clock: task.RoundClock) -> torch.nn.Module:
     """Run FedAvg and return the global model."""
-    module = task.make_model(PflDigitsCNN)
+    work = task.TASKS[name]
+    module = work.make_model(MODELS[name])
     # A server step of plain SGD with rate 1 adds the mean of the deltas to the parameters.
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    dataset = make_dataset(rounds)
+    dataset = make_dataset(work, rounds)
     algorithm_params = NNAlgorithmParams(
         central_num_iterations=rounds,
         evaluation_frequency=rounds,  # pfl always evaluates in the first round, which is not timed
-        train_cohort_size=task.CLIENTS_PER_ROUND,
+        train_cohort_size=work.clients_per_round,
         val_cohort_size=0,
     )
     train_params = NNTrainHyperParams(
-        local_batch_size=task.BATCH_SIZE,
-        local_num_epochs=task.LOCAL_EPOCHS,
-        local_learning_rate=task.LEARNING_RATE,
+        local_batch_size=work.batch_size,
+        local_num_epochs=work.local_epochs,
+        local_learning_rate=work.learning_rate,
     )
     FederatedAveraging().run(
         algorithm_params,
@@ -103,8 +114,8 @@ def main() -> None:
     args = task.argument_parser().parse_args()
     task.set_threads(args.threads)
     clock = task.RoundClock()
-    module = run(args.rounds, clock)
-    task.print_result("pfl", version("pfl"), args, clock, task.test_accuracy(module))
+    module = run(args.task, args.rounds, clock)
+    task.print_result("pfl", version("pfl"), args, clock, module)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ import pytest
 
 from fedlada import schedules
 from fedlada.data import LocalWork
-from fedlada.federation.cohorts import Bernoulli, Everyone, FixedSize, Scheduled, Unreliable
+from fedlada.federation.cohorts import Bernoulli, Everyone, FixedSize, Scheduled, Unreliable, smallest
 from fedlada.federation.plan import Plan
-from fedlada.federation.randomness import bits
+from fedlada.federation.randomness import bits, permutation
 
 CLIENTS = [np.arange(start, start + size) for start, size in ((0, 25), (25, 3), (28, 0), (28, 10), (38, 1))]
 
@@ -68,6 +68,19 @@ def test_fixed_cohorts_have_their_size_and_everyone_gets_a_turn():
     counts = np.bincount(np.concatenate(draws), minlength=10)
     assert counts.min() > 50
     assert counts.max() < 130
+
+
+@pytest.mark.parametrize(("num_clients", "size"), [(1, 1), (7, 7), (50, 1), (1000, 50)])
+def test_a_fixed_cohort_is_the_beginning_of_a_random_order(num_clients, size):
+    for round in (1, 2, 3):
+        everyone = permutation(bits(5, "cohort", round), num_clients)
+        assert FixedSize(size).draw(num_clients, 5, round) == sorted(everyone[:size].tolist())
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_of_equal_numbers_the_first_is_the_smallest(size):
+    numbers = np.array([3, 1, 2, 1, 1, 3, 2], dtype=np.uint64)
+    assert smallest(numbers, size) == sorted(np.argsort(numbers, kind="stable")[:size].tolist())
 
 
 def test_bernoulli_cohorts_vary_and_may_be_empty():

@@ -23,6 +23,7 @@ NOWHERE = ["--data-dir", "nowhere"]
         ("tune_digits.py", ["--methods", "none"], "--out"),
         ("flower_memory.py", ["--inside", "none"], "--out"),
         ("simulators/compare.py", ["--envs-dir", __file__], "--output"),
+        ("many_clients.py", ["--clients", "0"], "--out"),
     ],
 )
 def test_the_place_is_made_before_anything_is_measured(tmp_path, monkeypatch, script, words, flag):

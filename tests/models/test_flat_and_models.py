@@ -37,6 +37,32 @@ def test_gradient_equals_autograd_and_parameters_are_views():
     assert all((p != 0).any() for p in model.parameters() if p.ndim > 1)  # the user's model is its own
 
 
+def test_gradients_stay_as_they_were_returned():
+    flat = FlatModel(nn.Linear(3, 1, bias=False), CPU)
+    first = flat.gradient_of(flat.module(torch.ones(1, 3)).sum())
+    flat.gradient_of(2 * flat.module(torch.ones(1, 3)).sum())
+    assert first.tolist() == [1, 1, 1]
+
+
+def test_gradients_have_no_negative_zeros_and_zeros_where_nothing_is_used():
+    """Their bits do not depend on which operation came last."""
+    flat = FlatModel(nn.ModuleList([nn.Linear(2, 1, bias=False), nn.Linear(3, 1, bias=False)]), CPU)
+    gradient = flat.gradient_of((flat.module[0].weight * -0.0).sum())
+    assert gradient.tolist() == [0] * 5
+    assert not gradient.signbit().any()
+
+
+def test_sparse_gradients_become_dense():
+    dense, sparse = nn.Embedding(5, 2), nn.Embedding(5, 2, sparse=True)
+    sparse.load_state_dict(dense.state_dict())
+    x = torch.tensor([1, 3, 3])
+    gradients = [
+        flat.gradient_of(flat.module(x).square().sum()) for flat in (FlatModel(m, CPU) for m in (dense, sparse))
+    ]
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].any()
+
+
 def test_tied_weights_are_one_parameter():
     flat = FlatModel(Tied(), CPU)
     assert flat.vector.shape == (20,)

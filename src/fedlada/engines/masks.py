@@ -83,10 +83,9 @@ class _Kept(torch.autograd.Function):
             kept = kernel(elements, low.reshape(-1), high.reshape(-1), limit)
             return kept if low.ndim else kept[0]
         low, high = (one.view(*one.shape, *([1] * elements.ndim)) if one.ndim else one for one in (low, high))
-        x = (elements ^ low) * 0x7FEB352D
-        x = x ^ ((x >> 15) & 0x1FFFF)
-        x = (x + high) * -2073254261
-        return x >= limit
+        x = (elements ^ low).mul_(0x7FEB352D)  # in place from here on, which is faster on a CPU
+        x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF))
+        return x.add_(high).mul_(-2073254261) >= limit
 
     @staticmethod
     def setup_context(ctx: Any, _inputs: tuple[Any, ...], output: Tensor) -> None:

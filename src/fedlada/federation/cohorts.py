@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedlada.federation.randomness import bits, permutation, uniform
+from fedlada.federation.randomness import Words, bits, uniform, words
 from fedlada.methods.validation import count
 from fedlada.methods.validation import probability as check_probability
 
@@ -37,6 +37,14 @@ class Everyone(Cohorts):
         return list(range(num_clients))
 
 
+def smallest(numbers: Words, size: int) -> list[int]:
+    """The places of the smallest numbers, in ascending order; the first of equals. Without a sort of all numbers."""
+    limit = np.partition(numbers, size - 1)[size - 1]
+    below = np.flatnonzero(numbers < limit)
+    equal = np.flatnonzero(numbers == limit)[: size - len(below)]
+    return sorted([*below.tolist(), *equal.tolist()])
+
+
 @dataclass(frozen=True)
 class FixedSize(Cohorts):
     """A fixed number of clients, drawn uniformly without replacement."""
@@ -51,7 +59,7 @@ class FixedSize(Cohorts):
     def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
         if self.size > num_clients:
             raise ValueError(f"cohort_size is {self.size}, but there are only {num_clients} clients")
-        return sorted(permutation(bits(seed, "cohort", round), num_clients)[: self.size].tolist())
+        return smallest(words(bits(seed, "cohort", round), num_clients), self.size)
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ def _sample_numbers(own: Iterable[int], client: int) -> Ints:
 
 
 def _sorted(clients: Sequence[Ints]) -> list[Ints]:
-    return [np.sort(own).astype(np.int64) for own in clients]
+    return [np.sort(own).astype(np.int64, copy=False) for own in clients]
 
 
 def _whole_numbers(labels: Labels) -> Labels:

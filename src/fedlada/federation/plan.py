@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Protocol
 
 from fedlada.federation.batches import LocalWork
@@ -128,7 +129,7 @@ class Plan:
         """m."""
         return len(self.clients)
 
-    @property
+    @cached_property  # a round needs it, and there may be a hundred thousand clients
     def total_weight(self) -> float:
         """The weight of all clients together."""
         return float(sum(self.weight(client) for client in range(self.num_clients)))

@@ -130,7 +130,7 @@ class FederatedMethod:
             update, state = part.apply(update, local.states[index], self._view(local, index))
             states.append(state)
         return Local(
-            params=local.params - local.lr * update,
+            params=_minus(local.params, local.lr, update),
             anchor=local.anchor,
             lr=local.lr,
             states=tuple(states),
@@ -284,6 +284,13 @@ class FederatedMethod:
     @staticmethod
     def _view(local: Local, index: int) -> Step:
         return Step(local.params, local.anchor, local.shared[index], local.kept[index])
+
+
+def _minus(params: Tensor, lr: Scalar, update: Tensor) -> Tensor:
+    """x - lr * update, to the same bits; the product's memory becomes the result's, which is faster on a CPU."""
+    product = update * -lr
+    fits = product.shape == params.shape and product.dtype == params.dtype
+    return product.add_(params) if fits else params + product
 
 
 def _in_order_of(old: Vectors, new: Vectors) -> Vectors:

@@ -94,10 +94,7 @@ def refuse_torchscript(model: nn.Module) -> None:
 
 
 class FlatModel:
-    """A private copy of a model whose trainable parameters are views of one vector, and their gradients of another.
-
-    Loading parameters is then one copy, and a backward pass writes the flat gradient directly.
-    """
+    """A private copy of a model whose trainable parameters are views of one vector: loading them is one copy."""
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
         refuse_torchscript(model)
@@ -107,12 +104,9 @@ class FlatModel:
         refuse_running_statistics(self.module)
         self.parameters = trainable(self.module)
         self.vector = flatten(self.parameters.values())
-        self.gradient = torch.zeros_like(self.vector)
         places = unflatten(self.vector, self.parameters.values())
-        gradients = unflatten(self.gradient, self.parameters.values())
-        for parameter, place, gradient in zip(self.parameters.values(), places, gradients, strict=True):
+        for parameter, place in zip(self.parameters.values(), places, strict=True):
             parameter.data = place
-            parameter.grad = gradient
         for module in self.module.modules():
             if isinstance(module, nn.RNNBase):
                 module.flatten_parameters = _stay  # type: ignore[method-assign]
@@ -128,10 +122,18 @@ class FlatModel:
         self.vector.copy_(vector)
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """The flat gradient of a loss computed with this model."""
-        self.gradient.zero_()
+        """The flat gradient of a loss computed with this model; a new vector, because a transform may keep it."""
+        parameters = self.parameters.values()
+        for parameter in parameters:
+            parameter.grad = None  # so that a backward pass hands its tensors over and adds nothing to old ones
         loss.backward()  # type: ignore[no-untyped-call]
-        return self.gradient.clone()  # a transform may keep a reference to the gradient
+        gradient = torch.empty_like(self.vector)
+        for parameter, place in zip(parameters, unflatten(gradient, parameters), strict=True):
+            if parameter.grad is None:
+                place.zero_()
+            else:
+                torch.add(parameter.grad.to_dense(), 0.0, out=place)  # not a copy: no zero is negative
+        return gradient
 
 
 def _stay() -> None:

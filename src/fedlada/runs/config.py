@@ -186,7 +186,10 @@ def describe(simulation: Simulation) -> dict[str, Any]:
 
 def clients_digest(clients: Sequence[Ints]) -> str:
     """A digest of the sample indices of all clients."""
-    return hashlib.sha256(b"".join(len(own).to_bytes(8, "little") + own.tobytes() for own in clients)).hexdigest()
+    digest = hashlib.sha256()
+    for own in clients:  # one by one: together they may be as large as all indices
+        digest.update(len(own).to_bytes(8, "little") + own.tobytes())
+    return digest.hexdigest()
 
 
 def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:

@@ -12,7 +12,7 @@ SMOO = "methods/local/global_sharpness_aware.py"
 DECAY, DYNAMIC = "methods/local/weight_decay.py", "methods/local/dynamic_regularizer.py"
 
 FAULTS: Faults = {
-    "local step uphill": (METHOD, "local.params - local.lr * update", "local.params + local.lr * update"),
+    "local step uphill": (METHOD, "update * -lr", "update * lr"),
     "delta points downhill": (
         METHOD,
         "delta=local.anchor - local.params",

@@ -1,0 +1,44 @@
+"""The benchmarks of speed on a CPU do the work that their results speak of."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedlada.models import pfl_cnn
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def task(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # it is set on import
+    return runpy.run_path(str(BENCHMARKS / "simulators" / "task.py"))
+
+
+def test_the_model_of_the_pfl_task_is_ours(task):
+    torch.manual_seed(0)
+    ours = pfl_cnn()
+    theirs = task["TASKS"]["pfl"].make_model()  # seeds by itself
+    assert [repr(layer) for layer in theirs.layers] == [repr(layer) for layer in ours]
+    assert all(map(torch.equal, theirs.parameters(), ours.parameters()))
+
+
+def test_the_pfl_task_is_250_steps_a_round(task):
+    work = task["TASKS"]["pfl"]
+    steps = work.local_epochs * -(-work.samples_per_client // work.batch_size)
+    cohorts = work.draw_cohorts(3)
+    assert [len(set(cohort)) * steps for cohort in cohorts] == [250] * 3
+    assert max(map(max, cohorts)) < work.num_clients == 1000
+
+
+def test_many_clients_are_measured_and_resumed(tmp_path):
+    measure = runpy.run_path(str(BENCHMARKS / "many_clients.py"))["measure"]
+    found = measure(60, "scaffold", "iid", 12, tmp_path / "run")
+    assert {"start_s", "start_mb", "plan_ms", "round_ms", "rounds_mb", "save_ms"} == set(found)
+    resumed = measure(60, "scaffold", "iid", 13, tmp_path / "run")
+    assert {"start_s", "start_mb", "plan_ms"} == set(resumed)  # it did not run the twelfth round again
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 13
