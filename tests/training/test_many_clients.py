@@ -66,3 +66,13 @@ def test_a_digest_of_the_clients_needs_the_memory_of_one():
     tracemalloc.stop()
     assert found == hashlib.sha256(whole).hexdigest()
     assert most < len(whole) / 50
+
+
+def test_a_partition_by_class_makes_no_array_for_each_client_and_class():
+    labels = np.random.default_rng(0).integers(0, 10, 20_000)
+    partition = fedlada.data.Dirichlet(num_clients=5000, concentration=100.0)
+    tracemalloc.start()
+    clients = partition.assign(labels, 0)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 25 * sum(own.nbytes for own in clients)
