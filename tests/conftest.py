@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-LONGEST = ("test_flower_processes", "test_planted_faults", "test_a_kill_at_any_single_write")
+LONGEST = ("test_flower_processes", "test_planted_faults", "test_a_kill_at_any_single_write", "test_the_same_command")
 
 
 def pytest_collection_modifyitems(items):

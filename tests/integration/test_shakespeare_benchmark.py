@@ -122,11 +122,11 @@ def command(tmp_path, *words):
 
 def test_the_same_command_goes_on(tmp_path):
     write_plays(tmp_path)
-    on_cpu = ("--device", "cpu", "--jobs", 2)
+    on_cpu = ("--device", "cpu", "--jobs", 1)
     assert command(tmp_path, "final", *on_cpu) == (1, "the search of no model has ended: search first\n")
     code, said = command(tmp_path, "search", *on_cpu, "--budget", 0)
     assert (code, said) == (0, "20 of 20 runs to make\n")
-    code, said = command(tmp_path, "search", *on_cpu, "--only", "char-lstm")
+    code, said = command(tmp_path, "search", "--device", "cpu", "--jobs", 2, "--only", "char-lstm")
     assert code == 0, said
     assert said.count("search/char-lstm/") == 10
     code, said = command(tmp_path, "search", *on_cpu)

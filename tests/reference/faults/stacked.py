@@ -65,7 +65,11 @@ FAULTS: Faults = {
     "losses of the last round stay": (STACK, "self.losses.zero_()", "pass"),
     "rate of the first round": (STACK, "self.lr.fill_(lr)", "self.lr.fill_(float(self.lr) or lr)"),
     "steps of the client with most": (STACK, "clamp(min=1)[:, None]", "clamp(min=1).max()"),
-    "held tensors in the model's order": (STACK, "method.with_tensor_fields(network.layout.inward)", "method"),
+    "held tensors in another order": (
+        STACK,
+        "method.with_tensor_fields(network.layout.inward)",
+        "method.with_tensor_fields(lambda one: network.layout.inward(one.flip(-1)))",
+    ),
     "look: gradient where it stands": (LOOK, "copy_(points[len(gradients)])", "copy_(local.params)"),
     "look: always from the parameters": (LOOK, "points[0] is shapes.params", "True"),
     "look: loss where it looks": (LOOK, "return losses[0]\n\n    def _as", "return losses[-1]\n\n    def _as"),
@@ -108,7 +112,11 @@ FAULTS: Faults = {
         "_multiples(0, size, device).flip(0)",
     ),
     "memory of the first client": (MEMORY, "inward(one.memory[part][name])", "inward(here[0].memory[part][name])"),
-    "memory not laid out": (MEMORY, "self.layout.inward(one.memory[part][name])", "one.memory[part][name]"),
+    "memory in another order": (
+        MEMORY,
+        "self.layout.inward(one.memory[part][name])",
+        "self.layout.inward(one.memory[part][name].flip(-1))",
+    ),
     "memory in the engine's order": (MEMORY, "self.layout.outward(rows[place]).clone()", "rows[place].clone()"),
     "memory is a view": (MEMORY, "outward(rows[place]).clone()", "outward(rows[place])"),
 }
