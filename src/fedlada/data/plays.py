@@ -15,7 +15,7 @@ from xml.parsers import expat
 import numpy as np
 
 from fedlada.data.archives import OFFICIAL
-from fedlada.data.text import TextSplit
+from fedlada.data.text import TextSplit, joined
 from fedlada.federation.randomness import Ints
 
 WINDOW = 80
@@ -55,7 +55,7 @@ def load_shakespeare(folder: str | Path, files: Sequence[str] = FILES) -> tuple[
             test.append(_windows(codes[cut:], TEST_SPACING))
     if len(names) < 2:
         raise ValueError(f"{place} has fewer than two roles that speak at least {SHORTEST} characters")
-    return _joined(train), _joined(test), names
+    return joined(train), joined(test), names
 
 
 def found_in(folder: Path) -> Path:
@@ -147,9 +147,3 @@ def plain(text: str) -> str:
 def _windows(codes: Ints, spacing: int) -> Ints:
     """Windows of 80 characters and the one that follows, `[N, 81]`, as a view."""
     return np.lib.stride_tricks.sliding_window_view(codes, WINDOW + 1)[::spacing]
-
-
-def _joined(parts: list[Ints]) -> TextSplit:
-    windows = np.concatenate(parts)
-    client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return TextSplit(windows[:, :WINDOW], windows[:, WINDOW], client)

@@ -29,7 +29,7 @@ SHORTEST = 600
 
 @dataclass(frozen=True, eq=False)
 class TextSplit:
-    """Windows `[N, 32]` of character codes, the character after each, and the number of the module it stands in."""
+    """Windows `[N, length]` of character codes, the character after each, and the number of its client."""
 
     x: Ints
     y: Ints
@@ -51,7 +51,7 @@ def load_docstrings(library: Path | None = None) -> tuple[TextSplit, TextSplit, 
         test.append(_windows(codes[cut:], TEST_WINDOWS))
     if len(names) < 2:
         raise ValueError(f"{folder} has no documented Python modules: this Python comes without its library's sources")
-    return _joined(train), _joined(test), names
+    return joined(train), joined(test), names
 
 
 def _documentation(path: Path) -> str:
@@ -73,7 +73,8 @@ def _windows(codes: Ints, at_most: int) -> Ints:
     return windows
 
 
-def _joined(parts: list[Ints]) -> TextSplit:
+def joined(parts: list[Ints]) -> TextSplit:
+    """The windows of all clients as one split; a window's last character is the one to predict."""
     windows = np.concatenate(parts)
     client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return TextSplit(windows[:, :WINDOW], windows[:, WINDOW], client)
+    return TextSplit(windows[:, :-1], windows[:, -1], client)
