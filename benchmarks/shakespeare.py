@@ -421,9 +421,13 @@ def run_all(runs: Sequence[Run], results: Results, place: Place, num_processes: 
         print(f"{time.time() - began:5.0f} s  {num_made}/{len(missing)}  {key}: {ended}", flush=True)
     for process in processes:
         process.join()
-        num_failed += process.exitcode != 0
-    tasks.cancel_join_thread()
-    return num_failed
+    num_killed = sum(process.exitcode != 0 for process in processes)
+    tasks.close()
+    # A thread that still puts tasks would be cut off at the end; without a reader it would never end.
+    if num_killed:
+        tasks.cancel_join_thread()
+    tasks.join_thread()
+    return num_failed + num_killed
 
 
 def next_news(news: Any, processes: Sequence[Any]) -> tuple[str, Any, str] | None:
