@@ -70,8 +70,8 @@ FAULTS: Faults = {
     ),
     "control variate: scale cancels": (
         "methods/local/control_variate.py",
-        "mean_step - self.correction * (",
-        "mean_step - (",
+        "mean_step - self.correction * local",
+        "mean_step - local",
     ),
     "control variate: participation forgotten": ("methods/local/control_variate.py", "round.participation * ", ""),
     "control variate: K off by one": (
@@ -107,8 +107,8 @@ FAULTS: Faults = {
     "weights ignored": ("methods/combine/mean.py", "float(weights[index])", "1.0"),
     "dynamic regularizer: sign of h": (
         DYNAMIC,
-        '+ step.kept["h"])',
-        '- step.kept["h"])',
+        'kept["h"] - like',
+        '-kept["h"] - like',
     ),
     "dynamic regularizer: h of the last round alone": (
         DYNAMIC,

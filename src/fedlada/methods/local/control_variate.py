@@ -31,14 +31,17 @@ class ControlVariate(LocalTransform):
     def init_kept(self, params: Tensor) -> Vectors:
         return {"control": torch.zeros_like(params)}
 
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
+        return {"shift": shared["control"] - kept["control"]}  # the same in all steps: read as one vector
+
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
-        return update + self.correction * (step.shared["control"] - step.kept["control"]), local
+        return update + self.correction * local["shift"], local
 
     def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
         own = step.kept["control"]
         mean_step = done.delta / (done.num_steps * done.lr)
         # Subtracting the scaled correction leaves the mean raw gradient; the usual formula would let the scale cancel.
-        control = mean_step - self.correction * (step.shared["control"] - own)
+        control = mean_step - self.correction * local["shift"]
         return {"control_change": control - own}, {"control": control}
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:

@@ -31,10 +31,13 @@ class DynamicRegularizer(LocalTransform):
     def init_kept(self, params: Tensor) -> Vectors:
         return {"h": torch.zeros_like(params)}
 
+    def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
+        return {"pull": kept["h"] - like}  # the same in all steps: read as one vector
+
     def apply(self, update: Tensor, local: Vectors, step: Step) -> tuple[Tensor, Vectors]:
         if not self.with_params:
-            return update + self.mu * (step.kept["h"] - step.anchor), local
-        return update + self.mu * (step.params - step.anchor + step.kept["h"]), local
+            return update + self.mu * local["pull"], local
+        return update + self.mu * (step.params + local["pull"]), local
 
     def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:
         return {}, {"h": step.kept["h"] - done.delta}

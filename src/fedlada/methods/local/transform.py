@@ -41,7 +41,7 @@ class LocalTransform:
         return {}
 
     def begin(self, shared: Vectors, kept: Vectors, like: Tensor) -> Vectors:
-        """The state of one client's round, each tensor shaped like `like` (or `[..., 1]`)."""
+        """The state of one client's round, each tensor shaped like `like` (or `[..., 1]`), which is x^t."""
         return {}
 
     def look(self, point: Tensor, local: Vectors, step: Step, gradient_at: GradientAt) -> tuple[Tensor, Vectors]:
