@@ -40,9 +40,11 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
 def sums_in_one_order() -> dict[str, Any]:
     """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
 
-    On a shared GPU another kernel may measure faster, and a run would not repeat.
+    On a shared GPU another kernel may measure faster, and a run would not repeat. The choices for elementwise kernels,
+    which take seconds, are equally fast.
     """
     from torch._inductor import config
 
     wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 has only the first
-    return {name: value for name, value in wanted.items() if hasattr(config, name)}
+    known = {name: value for name, value in wanted.items() if hasattr(config, name)}
+    return {"triton.autotune_pointwise": False, **known}
