@@ -458,22 +458,29 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
 
 
 def final_rows(results: Results, network: str, size: Size) -> list[tuple[str, ...]]:
-    """The test accuracy of each method, and its distance from FedAvg."""
+    """The test accuracy of each method, its distance from FedAvg at the end, and FedLADA's from it."""
     runs = list(finals(results, [network], size))
     shown = (size.final_rounds // 5, size.final_rounds // 2, size.final_rounds)
-    last: dict[str, dict[int, float]] = {}
+    made = {one.run.key: one for run in runs if (one := results.find(run)) is not None}
+    own = {name: [made[run.key] for run in runs if run.method == name and run.key in made] for name in SPACES}
+    ended = {name: [one for one in found if one.diverged is None] for name, found in own.items()}
+
+    def at(method: str, round: int) -> dict[int, float]:
+        return {one.run.number: 100 * one.accuracy[round] for one in ended[method] if round in one.accuracy}
+
+    def minus(method: str, other: str, round: int) -> str:
+        first, second = at(method, round), at(other, round)
+        return interval_text([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
+
     rows = []
     for method in SPACES:
-        own = [one for run in runs if run.method == method and (one := results.find(run)) is not None]
-        ended = [one for one in own if one.diverged is None]
-        last[method] = {one.run.number: 100 * one.accuracy[size.final_rounds] for one in ended}
-        cells = [spread([100 * one.accuracy[round] for one in ended if round in one.accuracy]) for round in shown]
-        losses = [value for one in ended if (value := one.loss[size.final_rounds]) is not None]
-        both = sorted(last[method].keys() & last["fedavg"].keys())
-        distance = "" if method == "fedavg" else interval_text([last[method][n] - last["fedavg"][n] for n in both])
-        values = runs[0].text() if not own else own[0].run.text()
-        missing = f" ({len(ended)} of {len(size.seeds)} seeds)" * (len(ended) < len(size.seeds))
-        rows.append((NAMES[method] + missing, values, *cells, spread(losses, ".3f"), distance or "-"))
+        cells = [spread(list(at(method, round).values())) for round in shown]
+        losses = [value for one in ended[method] if (value := one.loss[size.final_rounds]) is not None]
+        values = next((run.text() for run in runs if run.method == method), "-")
+        missing = f" ({len(ended[method])} of {len(size.seeds)} seeds)" * (len(ended[method]) < len(size.seeds))
+        distance = "-" if method == "fedavg" else minus(method, "fedavg", size.final_rounds)
+        behind = ["-" if method == "fedlada" else minus("fedlada", method, round) for round in shown[1:]]
+        rows.append((NAMES[method] + missing, values, *cells, spread(losses, ".3f"), distance, *behind))
     return rows
 
 
@@ -503,7 +510,8 @@ def tables(results: Results, size: Size = FULL) -> str:
     for network in NETWORKS:
         if any(results.find(run) for run in finals(results, [network], size)):
             rounds = [f"round {one}" for one in (size.final_rounds // 5, size.final_rounds // 2, size.final_rounds)]
-            columns = ("method", "values", *rounds, f"loss in round {size.final_rounds}", "minus FedAvg, 95 %")
+            ahead = [f"FedLADA minus it, {one}" for one in rounds[1:]]
+            columns = ("method", "values", *rounds, f"loss in {rounds[-1]}", f"minus FedAvg, {rounds[-1]}", *ahead)
             title = f"{network}: test accuracy, percent"
             made.append(Table(title, columns, tuple(final_rows(results, network, size))))
     for network in NETWORKS:
