@@ -29,7 +29,7 @@ from archived_runs import (
 )
 
 from fedlada.methods.recipes import hyper_parameters
-from fedlada.paper.published import NAMES, SIMULATOR, STAGE_TARGETS, TEST_TARGETS, TITLES
+from fedlada.paper.published import NAMES, STAGE_TARGETS, TEST_TARGETS, TITLES
 from fedlada.training.history import History
 from fedlada.workbench.campaign.archived_run import ArchivedRun
 from fedlada.workbench.report.table import Table, spread
@@ -377,16 +377,6 @@ def authors() -> Table:
             cells = [spread([100 * one[round] for one in own], ".1f") for round in ("5", "10", "15", "20")]
             rows.append((method, simulator, str(len(own)), *cells))
     return Table("", ("method", "simulator", "seeds", "round 5", "10", "15", "20"), tuple(rows))
-
-
-def simulators_readme() -> Table:
-    """Best accuracy in 1000 rounds of CIFAR-10 beside the figures that the authors' simulator prints."""
-    rows = []
-    for method in ("fedavg", "fedprox", "fedadam", "scaffold", "fedcm"):
-        own = [one for one in printed("cifar10", method) if len(one) >= 1000]
-        ours = spread([100 * (one[:1000].best() or 0.0) for one in own], ".2f") if own else "-"
-        rows.append((NAMES[method], f"{SIMULATOR[method][0.6]:.2f}", ours, str(len(own))))
-    return Table("", ("method", "their README", "ours", "seeds"), tuple(rows))
 
 
 def pools() -> Table:

@@ -23,6 +23,7 @@ import scoreboard
 import search
 from many_runs import write_between
 from result_pictures import digest_in, draw, every
+from simulator_table import simulator_table
 
 from fedlada.workbench.report.table import Table
 
@@ -31,7 +32,7 @@ PAGES = (DOCS / "results.md", *sorted((DOCS / "results").glob("*.md")))
 PICTURES = DOCS / "images" / "results"
 OTHERS = (search, finals, readings)
 """Scripts that also make runs, each with a page of its own."""
-REGION = re.compile(r"(<!-- made: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+REGION = re.compile(r"(<!-- made: ([\w.-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], Table]] = {
     "summary": result_tables.summary,
@@ -62,7 +63,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "codes-tried": partial(result_tables.quantized, "fashion-mnist", "codes", (0.85,)),
     "effort": result_tables.effort,
     "authors": result_tables.authors,
-    "simulators-readme": result_tables.simulators_readme,
+    "simulator-0.6": partial(simulator_table, 0.6),
     "pools": result_tables.pools,
     "precisions": result_tables.precisions,
     "repeated": result_tables.repeated,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from fedlada.paper.choices import values_of
@@ -32,13 +33,12 @@ def _lines(setting: Setting, concentration: float) -> dict[str, list[Request]]:
     same = {"concentration": concentration, "cohorts": "bernoulli", "eval_every": 1}
     return {
         name: setting.requests(f"{name}, Dirichlet {concentration:g}", PAPER, method, goal, **{**values, **same})
-        for name, method, values in _rows(setting)
+        for name, method, values in rows_of(setting.methods(*METHODS))
     }
 
 
-def _rows(setting: Setting) -> list[tuple[str, str, dict[str, Any]]]:
+def rows_of(chosen: Sequence[str] = METHODS) -> list[tuple[str, str, dict[str, Any]]]:
     """Name, method and values of every row."""
-    chosen = setting.methods(*METHODS)
     rows = [(name_of(one), one, published_values(one)) for one in chosen if one in SIMULATOR]
     others = {**ADAPTIVE, "FedLADA with SAM": ("fedlada_sam", "tuned")}
     for name, (method, preset) in others.items():
@@ -65,7 +65,7 @@ def _show(setting: Setting, results: Results) -> Shown:
 
 def _table(setting: Setting, lines: Results, concentration: float) -> Table:
     rows = []
-    for name, method, _ in _rows(setting):
+    for name, method, _ in rows_of(setting.methods(*METHODS)):
         outcomes = lines[name]
         accuracies = (best("test_accuracy"), final("test_accuracy", LAST), best("test_accuracy_of_mean"))
         seconds = over_seeds(outcomes, _seconds)

@@ -231,7 +231,7 @@ def shortened(name: str, value: float) -> float:
 
     A last digit is never made 0 or 5: to the digits that a table shows, the result is rounded as the value would be.
     """
-    if name != "drift" and not name.endswith("loss"):
+    if name != "drift" and not name.endswith(("loss", "loss_of_mean")):
         return value
     written = Decimal(repr(value))
     decimals = max(DECIMALS, DIGITS - 1 - written.adjusted()) if name == "drift" else DECIMALS

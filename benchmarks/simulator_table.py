@@ -1,0 +1,70 @@
+"""The table of the authors' simulator, made of the runs of `fedlada reproduce FLSIM --scale full`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import archived_runs
+
+from fedlada.methods.recipes import RECIPES, hyper_parameters
+from fedlada.paper.flsim import LAST, PAPER, ROUNDS, rows_of
+from fedlada.paper.published import SIMULATOR
+from fedlada.workbench.campaign.archived_run import ArchivedRun
+from fedlada.workbench.report.table import Table
+
+ARCHIVE = "flsim_h200_202611.json"
+TARGETS = (80, 84)
+
+
+def simulator_table(concentration: float) -> Table:
+    """Accuracy beside the published one, and the rounds and gigabytes that the targets took."""
+    rows = []
+    for name, method, values in rows_of():
+        run = _run(method, concentration, values)
+        published = SIMULATOR.get(method, {}).get(concentration)
+        cells = _cells(run) if run else ("not run", *[""] * (2 + 2 * len(TARGETS)))
+        gradients = str(RECIPES[method]().gradients_per_step)
+        rows.append((name, gradients, f"{published:.2f}" if published else "", *cells))
+    heads = [head for one in TARGETS for head in (f"rounds to {one} %", "GB")]
+    levels = ("published best", "our best", f"last {LAST}", "clients' mean, best")
+    return Table("", ("method", "gradients a step", *levels, *heads), tuple(rows))
+
+
+def _run(method: str, concentration: float, values: Mapping[str, Any]) -> ArchivedRun | None:
+    """The finished run with these values."""
+    wanted = {"dataset": PAPER, "method": method, "concentration": concentration, "cohorts": "bernoulli", **values}
+    wanted["hyper"] = {**hyper_parameters(method), **values["hyper"]}
+    return next((one for one in archived_runs.runs(ARCHIVE).runs if _has(one, wanted)), None)
+
+
+def _has(run: ArchivedRun, wanted: Mapping[str, Any]) -> bool:
+    hyper = {**hyper_parameters(run.config["method"]), **run.config["hyper"]}
+    return run.num_rounds >= ROUNDS and {**run.config, "hyper": hyper, **wanted} == {**run.config, "hyper": hyper}
+
+
+def _cells(run: ArchivedRun) -> tuple[str, ...]:
+    accuracy = run.measured["test_accuracy"]
+    of_mean = run.measured.get("test_accuracy_of_mean")
+    last = statistics.fmean(list(accuracy.values())[-LAST:])
+    costs = [cell for target in TARGETS for cell in _cost(run, target)]
+    return (
+        _percent(max(accuracy.values())),
+        _percent(last),
+        _percent(max(of_mean.values())) if of_mean else "",
+        *costs,
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _cost(run: ArchivedRun, target: float) -> tuple[str, str]:
+    """Rounds and gigabytes, both ways, until an evaluation first reaches the target."""
+    reached = next((round for round, value in run.measured["test_accuracy"].items() if 100 * value >= target), None)
+    if reached is None:
+        return f"> {run.num_rounds}", ""
+    sent = sum(sum(run.every_round[name][:reached]) for name in ("bytes_up", "bytes_down"))
+    return str(reached), f"{sent / 1e9:.0f}"
