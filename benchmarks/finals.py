@@ -5,8 +5,8 @@
     fedlada pack runs/finals --out benchmarks/results/finals_h200_202611.json
     python benchmarks/finals.py table --write
 
-Runs go to round 600 on all training data, seed by seed, so that no method has more seeds than another. `--trial` takes
-a small model on the digits, to see that everything works.
+Runs go to the protocol's last round on all training data, seed by seed, so that no method has more seeds than another.
+`--trial` takes a small model on the digits, to see that everything works.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import search
@@ -37,9 +37,31 @@ from fedlada.workbench.report.table import Table, spread
 ARCHIVE = Path(__file__).parent / "results" / "finals_h200_202611.json"
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "finals.md"
 MARKS = marks("python benchmarks/finals.py table --write")
-SEEDS, ROUNDS = (10, 11, 12, 13, 14), 600
-SHOWN, TARGETS = (100, 300, 600), (0.40, 0.45, 0.51)
-"""Rounds whose accuracy is shown; T6's and T1's targets on CIFAR-100."""
+SEEDS = (10, 11, 12, 13, 14)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How long the finals of a data set are, and what is shown of them."""
+
+    rounds: int
+    seeds: tuple[int, ...]
+    targets: tuple[float, ...]
+    """T6's and T1's."""
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """Rounds whose accuracy is shown."""
+        return 100, 300, self.rounds
+
+
+SHAPES = {
+    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51)),
+    "cifar10": Shape(600, SEEDS, (0.70, 0.80, 0.84)),
+    "tinyimagenet": Shape(400, SEEDS[:3], (0.28, 0.35, 0.38)),
+}
+OWN = SHAPES[search.DATASET]
+"""Of the data set whose tables stand on the page."""
 
 Find = Callable[[str, int], History]
 """The history of a method with a seed, as far as it was run."""
@@ -48,26 +70,27 @@ Find = Callable[[str, int], History]
 # The runs -------------------------------------------------------------------------------------------------------------
 
 
-def winners() -> dict[str, search.Trial]:
+def winners(dataset: str = search.DATASET) -> dict[str, search.Trial]:
     """By method, from the search's archive."""
-    found = {method: search.winner(search.outcomes(method)) for method in search.SPACES}
+    found = {method: search.winner(search.outcomes(method, dataset)) for method in search.EVERY}
     return {method: one.trial for method, one in found.items() if one is not None}
 
 
-def key(method: str, seed: int) -> str:
-    return f"finals/{search.DATASET}/{method}/{seed}"
+def key(trial: search.Trial, seed: int) -> str:
+    return f"finals/{trial.dataset}/{trial.method}/{seed}"
 
 
 def experiment(trial: search.Trial, seed: int) -> Experiment:
-    return trial.experiment(seed=seed, rounds=ROUNDS, validation=0.0)
+    return trial.experiment(seed=seed, rounds=SHAPES[trial.dataset].rounds, validation=0.0)
 
 
 def run(chosen: Mapping[str, search.Trial], seeds: Sequence[int], given: argparse.Namespace) -> None:
     """Seed by seed, as far as the time goes."""
     deadline = None if given.minutes is None else time.time() + 60 * given.minutes
     jobs = [job(trial, seed, given) for seed in seeds for trial in chosen.values()]
+    rounds = SHAPES[given.dataset].rounds
     missing = [
-        one for one in jobs if len(read_rows(one.folder / "metrics.jsonl")) < ROUNDS and not diverged_in(one.folder)
+        one for one in jobs if len(read_rows(one.folder / "metrics.jsonl")) < rounds and not diverged_in(one.folder)
     ]
     print(f"{len(missing)} of {len(jobs)} runs to make", flush=True)
     failures = run_jobs(missing, num_processes=given.jobs, deadline=deadline) if missing else []
@@ -81,8 +104,8 @@ def job(trial: search.Trial, seed: int, given: argparse.Namespace) -> Job:
     if given.trial:
         small = {"num_clients": 20, "cohort_size": 2, "local_steps": 1, "data_dir": None, "augment": "none"}
         made = replace(made, dataset="digits", model="mlp", **small)
-    name = key(trial.method, seed)
-    return Job(name, made.to_json(), given.out / folder_name(name), (Goal(ROUNDS),), True)
+    name = key(trial, seed)
+    return Job(name, made.to_json(), given.out / folder_name(name), (Goal(made.rounds),), True)
 
 
 # The page -------------------------------------------------------------------------------------------------------------
@@ -120,40 +143,41 @@ def several(values: Sequence[float | None], digits: int) -> str:
     return spread(known, f".{digits}f") if known and len(known) == len(values) else f"{len(known)} of {len(values)}"
 
 
-def accuracies(done: Mapping[str, Sequence[History]], chosen: Mapping[str, search.Trial]) -> Table:
+def accuracies(done: Mapping[str, Sequence[History]], chosen: Mapping[str, search.Trial], shape: Shape) -> Table:
     rows = []
     for method, own in done.items():
-        means = [several([_percent(at(one, round)) for one in own], 2) for round in SHOWN]
+        means = [several([_percent(at(one, round)) for one in own], 2) for round in shape.shown]
         best = several([_percent(max(smooth(one)[1], default=None)) for one in own], 2)
         rows.append((NAMES[method], chosen[method].text(), str(len(own)), *means, best))
-    columns = ("method", "values", "seeds", *(f"A({round})" for round in SHOWN), "best A")
+    columns = ("method", "values", "seeds", *(f"A({round})" for round in shape.shown), "best A")
     return Table("Test accuracy", columns, tuple(rows))
 
 
-def speeds(done: Mapping[str, Sequence[History]]) -> Table:
+def speeds(done: Mapping[str, Sequence[History]], shape: Shape) -> Table:
     """Rounds to each target: by the mean of five evaluations, and by the first crossing."""
     rows = []
     for method, own in done.items():
         ends, cells = [len(one) for one in own], []
-        for target in TARGETS:
+        for target in shape.targets:
             cells += [cell([reached(one, target) for one in own], ends)]
             cells += [cell([one.rounds_to(target) for one in own], ends)]
         rows.append((NAMES[method], *cells))
-    heads = [head for one in TARGETS for head in (f"{100 * one:g} %", f"{100 * one:g} %, first crossing")]
+    heads = [head for one in shape.targets for head in (f"{100 * one:g} %", f"{100 * one:g} %, first crossing")]
     return Table("Rounds to a test accuracy", ("method", *heads), tuple(rows))
 
 
-def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada") -> Table:
+def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada", shape: Shape = OWN) -> Table:
     """One method minus each other, seed by seed, with the 95 % interval of the mean."""
     rows = []
     for method in (one for one in done if one != beside):
         cells = []
-        for round in SHOWN:
+        for round in shape.shown:
             pairs = [(at(a, round), at(b, round)) for a, b in zip(done[beside], done[method], strict=True)]
             points = [100 * (a - b) for a, b in pairs if a is not None and b is not None]
             cells.append(_interval(points))
         rows.append((NAMES[method], *cells))
-    return Table(f"{NAMES[beside]} minus each, in points", ("method", *(f"A({one})" for one in SHOWN)), tuple(rows))
+    columns = ("method", *(f"A({one})" for one in shape.shown))
+    return Table(f"{NAMES[beside]} minus each, in points", columns, tuple(rows))
 
 
 def _interval(points: Sequence[float]) -> str:
@@ -167,30 +191,34 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def tables(archive: Path) -> str:
-    chosen = winners()
+def tables(archive: Path, dataset: str = search.DATASET) -> str:
+    """All of them as Markdown, with equally many seeds of every method that has run."""
+    chosen, shape = winners(dataset), SHAPES[dataset]
     find = in_archive(archive, chosen)
-    runs = {method: [find(method, seed) for seed in SEEDS] for method in chosen}
-    done = {method: [one for one in own if len(one) >= ROUNDS] for method, own in runs.items()}
-    num = min(map(len, done.values()))
+    runs = {method: [find(method, seed) for seed in shape.seeds] for method in chosen}
+    done = {method: [one for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
+    done = {method: own for method, own in done.items() if own}
+    num = min(map(len, done.values()), default=0)
     even = {method: own[:num] for method, own in done.items()}
-    every = [accuracies(even, chosen), speeds(even), differences(even), differences(even, "fedcm")]
-    return "\n".join(table.to_markdown() for table in every)
+    beside = [differences(even, one, shape) for one in ("fedlada", "fedcm") if one in even]
+    return "\n".join(table.to_markdown() for table in (accuracies(even, chosen, shape), speeds(even, shape), *beside))
 
 
 def main() -> None:
-    parser = options(__doc__, "runs/finals", ARCHIVE, search.SPACES)
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser = options(__doc__, "runs/finals", ARCHIVE, search.EVERY)
+    parser.add_argument("--dataset", choices=tuple(SHAPES), default=search.DATASET)
+    parser.add_argument("--seeds", help="by default those of the protocol")
     given = parser.parse_args()
-    chosen = {method: one for method, one in winners().items() if given.only is None or method in given.only}
+    chosen = {one: trial for one, trial in winners(given.dataset).items() if given.only is None or one in given.only}
     if given.what == "table":
-        text = tables(given.archive)
+        text = tables(given.archive, given.dataset)
         print(text)
-        if given.write:
+        if given.write and given.dataset == search.DATASET:
             write_between(PAGE, MARKS, text)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)
-        run(chosen, [int(one) for one in given.seeds.split(",")], given)
+        seeds = [int(one) for one in given.seeds.split(",")] if given.seeds else SHAPES[given.dataset].seeds
+        run(chosen, seeds, given)
     else:
         for method, trial in chosen.items():
             print(f"{method}: {trial.text()}")

@@ -104,14 +104,16 @@ def finals_rounds() -> Picture:
     """One dot a seed, the paper's figure as a cross, a triangle at the end for a seed that did not arrive."""
     charts = []
     names = [NAMES[method] for method in final_runs()]
-    for place, target in enumerate(finals.TARGETS[:2]):
+    for place, target in enumerate(finals.OWN.targets[:2]):
         series, papers = [], []
         for y, (method, own) in enumerate(final_runs().items()):
             rounds = [reached(one, 100 * target, by_mean=True) for one in own]
             there = tuple(float(one) for one in rounds if one is not None)
             series.append(Series(NAMES[method], there, (float(y),) * len(there), style="points"))
             if None in rounds:
-                series.append(Series(f"{NAMES[method]}, bound", (float(finals.ROUNDS),), (float(y),), style="points"))
+                series.append(
+                    Series(f"{NAMES[method]}, bound", (float(finals.OWN.rounds),), (float(y),), style="points")
+                )
             if method in STAGES:
                 papers.append((STAGES[method]["cifar100"][place], float(y)))
         series.append(Series("paper", *map(tuple, zip(*papers, strict=True)), style="points"))

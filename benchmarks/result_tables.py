@@ -54,12 +54,15 @@ def summary() -> Table:
     """The one table: accuracy early and late, and FedLADA's distance with its interval."""
     rows = []
     minus = {row[0]: (row[1], row[-1]) for row in finals.differences(final_runs()).rows}
+    shown = finals.OWN.shown
     for method, own in final_runs().items():
         name = NAMES[method]
-        levels = [spread([one for run in own if (one := at(run, round)) is not None], ".1f") for round in finals.SHOWN]
+        levels = [
+            spread([one for run in own if (one := at(run, round)) is not None], ".1f") for round in finals.OWN.shown
+        ]
         rows.append((name, str(len(own)), *levels, *minus.get(name, ("", ""))))
-    ends = (finals.SHOWN[0], finals.SHOWN[-1])
-    levels = (f"A({one})" for one in finals.SHOWN)
+    ends = (shown[0], shown[-1])
+    levels = (f"A({one})" for one in shown)
     columns = ("method", "n", *levels, *(f"FedLADA minus method, A({one})" for one in ends))
     return Table("", columns, tuple(rows))
 
@@ -69,7 +72,7 @@ def final_bytes() -> Table:
     rows = []
     for method, own in final_runs().items():
         each = (own[0][0]["bytes_up"] + own[0][0]["bytes_down"]) / 1e9
-        cells = [_gigabytes(own, 100 * target) for target in finals.TARGETS[:2]]
+        cells = [_gigabytes(own, 100 * target) for target in finals.OWN.targets[:2]]
         rows.append((NAMES[method], str(len(own)), f"{each:.2f}", *cells))
     return Table("", ("method", "seeds", "GB per round", "GB to 40 %", "GB to 45 %"), tuple(rows))
 

@@ -1,11 +1,11 @@
-"""The search of `docs/results/protocol.md`: twelve trials of each method, judged on held-out data.
+"""The search of `docs/results/protocol.md`: equally many trials of each method, judged on held-out data.
 
-    python benchmarks/search.py list
+    python benchmarks/search.py list [--dataset cifar10]
     python benchmarks/search.py run --data-dir data --out runs/search --jobs 9 [--only fedcm] [--minutes 12]
     fedlada pack runs/search --out benchmarks/results/search_h200_202611.json
     python benchmarks/search.py table --write
 
-Stage one runs all trials to round 100, stage two the best four of each method to round 300. A run that was ended goes
+Stage one runs all trials to round 100, stage two the best third of each method to round 300. A run that was ended goes
 on from its checkpoint. Clients of SCAFFOLD keep gigabytes, so its runs of stage two begin again and repeat stage one.
 `--trial` takes a small model on the digits, to see that everything works. The test data are never read.
 """
@@ -26,6 +26,8 @@ from typing import Any
 
 from many_runs import as_printed, folder_name, identity, marks, options, write_between
 
+from fedlada.paper.choices import values_of
+from fedlada.paper.flsim import published_values
 from fedlada.paper.published import NAMES
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
@@ -39,7 +41,10 @@ from fedlada.workbench.report.table import Table
 ARCHIVE = Path(__file__).parent / "results" / "search_h200_202611.json"
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "search.md"
 MARKS = marks("python benchmarks/search.py table --write")
-DATASET, NUM_TRIALS, NUM_BEST = "cifar100", 12, 4
+DATASET = "cifar100"
+"""The one whose tables stand on the page."""
+NUM_TRIALS = {"cifar100": 12, "cifar10": 12, "tinyimagenet": 6}
+"""The best third of them goes on to stage two."""
 STAGES, EVALUATED, SMOOTH = (100, 200, 300), 5, 5
 """Stage one ranks by the first of these rounds, stage two by all; rounds between evaluations; how many make a mean."""
 
@@ -60,6 +65,8 @@ class Space:
     """The third and the fourth value."""
     has_coins: bool = False
     """Coins for beta1 and for the kind of decay."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Values of every trial."""
 
     def draw(self, random: Random) -> dict[str, Any]:
         """One trial, in the order of the protocol."""
@@ -71,7 +78,7 @@ class Space:
             drawn["beta1"] = 0.0 if coin(random) else 0.9
             drawn["decoupled"] = coin(random)
             decay = DECOUPLED if drawn["decoupled"] else L2
-        return {**drawn, "weight_decay": log_uniform(random, *decay)}
+        return {**drawn, **self.fixed, "weight_decay": log_uniform(random, *decay)}
 
 
 def log_uniform(random: Random, low: float, high: float) -> float:
@@ -82,10 +89,10 @@ def coin(random: Random) -> bool:
     return random.random() < 0.5
 
 
-ADAPTIVE_RATE, V_INIT = (1e-4, 3e-3), (1e-9, 1e-4)
+ADAPTIVE_RATE, V_INIT, MU, RHO = (1e-4, 3e-3), (1e-9, 1e-4), (0.01, 1.0), (0.01, 0.3)
 SPACES = {
     "fedavg": Space(RATE, {"server_lr": SERVER_RATE}),
-    "fedprox": Space(RATE, {"server_lr": SERVER_RATE, "mu": (0.01, 1.0)}),
+    "fedprox": Space(RATE, {"server_lr": SERVER_RATE, "mu": MU}),
     "scaffold": Space(RATE, {"server_lr": SERVER_RATE}),
     "fedcm": Space(RATE, {"server_lr": SERVER_RATE, "alpha": ALPHA}),
     "fedadam": Space(RATE, {"server_lr": (0.01, 0.3), "tau": (1e-3, 0.1)}),
@@ -94,6 +101,14 @@ SPACES = {
     "fedlada": Space(ADAPTIVE_RATE, {"v_init": V_INIT, "alpha": ALPHA}, has_coins=True),
 }
 """By method, in the protocol's order."""
+LATER = {
+    "feddyn": Space(RATE, {"mu": MU}, fixed={"clip_pull": False}),
+    "mofedsam": Space(RATE, {"alpha": ALPHA, "rho": RHO}),
+    "fedsmoo": Space(RATE, {"mu": MU, "rho": RHO}, fixed={"clip_pull": False}),
+    "fedlada_sam": Space(ADAPTIVE_RATE, {"alpha": ALPHA, "rho": RHO}, has_coins=True),
+}
+"""Methods that joined later, under the same rules."""
+EVERY = {**SPACES, **LATER}
 
 
 @dataclass(frozen=True)
@@ -105,33 +120,44 @@ class Trial:
     """From 1, which is the printed one."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The rate and hyperparameters that differ from the printed ones."""
+    dataset: str = DATASET
 
     @property
     def key(self) -> str:
-        return f"{DATASET}/{self.method}/{self.number}"
+        return f"{self.dataset}/{self.method}/{self.number}"
 
     def experiment(self, **changes: Any) -> Experiment:
         hyper = {name: value for name, value in self.values.items() if name != "lr"}
         rate = {"lr": self.values["lr"]} if "lr" in self.values else {}
         fields = {"rounds": STAGES[-1], "eval_every": EVALUATED, "validation": 0.1, "seed": 0, **rate, **changes}
-        return as_printed(self.method, DATASET, hyper, **fields)
+        return as_printed(self.method, self.dataset, hyper, **fields)
 
     def text(self) -> str:
         """Its values in words, with those of the search alone."""
         experiment = self.experiment()
-        hyper = {name: experiment.hyper[name] for name in ("weight_decay", *SPACES[self.method].others)}
+        hyper = {name: experiment.hyper[name] for name in ("weight_decay", *EVERY[self.method].others)}
         numbers = ", ".join(f"{name} {value:.3g}" for name, value in {"lr": experiment.lr, **hyper}.items())
-        if not SPACES[self.method].has_coins:
+        if not EVERY[self.method].has_coins:
             return numbers
         kind = "decoupled" if experiment.hyper["decoupled"] else "L2"
         return f"{numbers}, beta1 {experiment.hyper['beta1']:g}, {kind}"
 
 
-def trials(method: str) -> list[Trial]:
+def trials(method: str, dataset: str = DATASET) -> list[Trial]:
     """The printed values, then what is drawn."""
-    random = Random(f"{DATASET} {method}")
-    drawn = [SPACES[method].draw(random) for _ in range(NUM_TRIALS - 1)]
-    return [Trial(method, number, values) for number, values in enumerate([{}, *drawn], start=1)]
+    random = Random(f"{dataset} {method}")
+    drawn = [EVERY[method].draw(random) for _ in range(NUM_TRIALS[dataset] - 1)]
+    every = enumerate([first_values(method, dataset), *drawn], start=1)
+    return [Trial(method, number, values, dataset) for number, values in every]
+
+
+def first_values(method: str, dataset: str) -> dict[str, Any]:
+    """Of trial 1, where they are not the method's printed ones: the simulator's, and for FedLADA with SAM FedLADA's."""
+    if method not in LATER:
+        return {}
+    parent = values_of("paper", dataset, dataset, "fedlada").hyper
+    known = parent if method == "fedlada_sam" else published_values(method)["hyper"]
+    return {**{name: known[name] for name in LATER[method].others if name in known}, **LATER[method].fixed}
 
 
 # Their scores ---------------------------------------------------------------------------------------------------------
@@ -173,9 +199,10 @@ def ranked(outcomes: Sequence[Outcome], stage: int) -> list[Outcome]:
 
 def best_of_stage_one(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those that go on; nobody where a trial of the method is missing. What diverged cannot go on."""
-    if len(outcomes) < NUM_TRIALS or not all(one.is_settled(1) for one in outcomes):
+    num_trials = NUM_TRIALS[outcomes[0].trial.dataset]
+    if len(outcomes) < num_trials or not all(one.is_settled(1) for one in outcomes):
         return []
-    return [one for one in ranked(outcomes, 1)[:NUM_BEST] if one.score(1) is not None]
+    return [one for one in ranked(outcomes, 1)[: num_trials // 3] if one.score(1) is not None]
 
 
 def winner(outcomes: Sequence[Outcome]) -> Outcome | None:
@@ -194,9 +221,9 @@ def run(methods: Sequence[str], given: argparse.Namespace) -> None:
     """Stage one of all methods, then stage two, as far as the time goes."""
     deadline = None if given.minutes is None else time.time() + 60 * given.minutes
     # Trial by trial, not method by method: where the time ends too soon, no method has more trials than another.
-    first = [trial for same in zip(*map(trials, methods), strict=True) for trial in same]
-    run_stage(1, first, given, deadline)
-    best = {method: best_of_stage_one([in_folder(one, given.out) for one in trials(method)]) for method in methods}
+    every = {method: trials(method, given.dataset) for method in methods}
+    run_stage(1, [trial for same in zip(*every.values(), strict=True) for trial in same], given, deadline)
+    best = {method: best_of_stage_one([in_folder(one, given.out) for one in own]) for method, own in every.items()}
     for method, own in best.items():
         print(f"{method}: {', '.join(f'{one.trial.number} ({one.score(1):.4f})' for one in own)}", flush=True)
     run_stage(2, [one.trial for own in best.values() for one in own], given, deadline)
@@ -241,9 +268,9 @@ def in_archive(path: Path) -> Callable[[Trial], Outcome]:
 
 
 @cache
-def outcomes(method: str) -> Sequence[Outcome]:
+def outcomes(method: str, dataset: str = DATASET) -> Sequence[Outcome]:
     """All trials of a method, from the committed archive."""
-    return tuple(map(_committed(), trials(method)))
+    return tuple(map(_committed(), trials(method, dataset)))
 
 
 @cache
@@ -290,28 +317,30 @@ def summary(by_method: Mapping[str, Sequence[Outcome]]) -> Table:
     return Table("Winners", (*columns, "A(100): min / median / max", "diverged"), tuple(rows))
 
 
-def tables(archive: Path) -> str:
-    """All of them as Markdown."""
+def tables(archive: Path, dataset: str = DATASET) -> str:
+    """All of them as Markdown, for the methods that have run."""
     outcome = in_archive(archive)
-    by_method = {method: [outcome(trial) for trial in trials(method)] for method in SPACES}
-    every = [summary(by_method), *(of_method(method, own) for method, own in by_method.items())]
-    return "\n".join(table.to_markdown() for table in every)
+    every = {method: [outcome(trial) for trial in trials(method, dataset)] for method in EVERY}
+    by_method = {method: own for method, own in every.items() if any(len(one.history) for one in own)}
+    made = [summary(by_method), *(of_method(method, own) for method, own in by_method.items())]
+    return "\n".join(table.to_markdown() for table in made)
 
 
 def main() -> None:
-    parser = options(__doc__, "runs/search", ARCHIVE, SPACES)
+    parser = options(__doc__, "runs/search", ARCHIVE, EVERY)
+    parser.add_argument("--dataset", choices=tuple(NUM_TRIALS), default=DATASET)
     given = parser.parse_args()
-    methods = [method for method in SPACES if given.only is None or method in given.only]
+    methods = [method for method in EVERY if (method in SPACES if given.only is None else method in given.only)]
     if given.what == "table":
-        text = tables(given.archive)
+        text = tables(given.archive, given.dataset)
         print(text)
-        if given.write:
+        if given.write and given.dataset == DATASET:
             write_between(PAGE, MARKS, text)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)
         run(methods, given)
     else:
-        for trial in (trial for method in methods for trial in trials(method)):
+        for trial in (trial for method in methods for trial in trials(method, given.dataset)):
             print(f"{folder_name(trial.key)}  {trial.key}: {trial.text()}")
 
 

@@ -31,8 +31,8 @@ def ranges(text):
 
 def test_ranges_are_the_protocols(search):
     protocol = (ROOT / "docs" / "results" / "protocol.md").read_text(encoding="utf-8")
-    words = {"server rate": "server_lr", "mu": "mu", "alpha": "alpha", "tau": "tau", "v_init": "v_init"}
-    for method, space in search.SPACES.items():
+    words = {"server rate": "server_lr", "mu": "mu", "alpha": "alpha", "tau": "tau", "v_init": "v_init", "rho": "rho"}
+    for method, space in search.EVERY.items():
         line = next(
             one for one in protocol.splitlines() if one.replace("\\", "").startswith(f"| {NAMES[method]} | log")
         )
@@ -77,6 +77,18 @@ def test_trials_are_twelve_and_see_held_out_data_alone(search):
     assert {name.split("_")[0] for run in runs for name in run.measured} == {"drift", "train", "validation"}
 
 
+def test_methods_that_joined_later_begin_with_known_values(search):
+    first = {method: search.trials(method, "cifar100")[0].values for method in search.LATER}
+    assert first["mofedsam"] == {"alpha": 0.05}
+    assert first["fedsmoo"] == {"clip_pull": False}, "else its recipe has the simulator's values"
+    assert all(trial.values["clip_pull"] is False for trial in search.trials("fedsmoo"))
+    assert first["fedlada_sam"] == {"alpha": 0.05}, "FedLADA's of this data set"
+    pairs = [(method, dataset) for method in search.EVERY for dataset in search.NUM_TRIALS]
+    every = [trial for pair in pairs for trial in search.trials(*pair)]
+    assert len({search.identity(trial.experiment().to_json()) for trial in every}) == len(every) == 12 * (12 + 12 + 6)
+    assert len({search.folder_name(trial.key) for trial in every}) == len(every)
+
+
 def outcome(search, number, accuracy, rounds=300, diverged=None):
     rows = [
         {"round": one, **({"validation_accuracy": accuracy(one)} if one % 5 == 0 else {})}
@@ -108,7 +120,7 @@ def test_ties_go_to_the_earlier_and_what_diverged_is_last(search):
 
 def test_stage_two_goes_on_with_the_best_four(search, monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(search, "STAGES", (25, 30, 35))
-    given = Namespace(out=tmp_path, data_dir="data", device="cpu", jobs=1, minutes=None, trial=True)
+    given = Namespace(out=tmp_path, data_dir="data", device="cpu", jobs=1, minutes=None, trial=True, dataset="cifar100")
     search.run(["fedcm"], given)
     found = [search.in_folder(trial, tmp_path) for trial in search.trials("fedcm")]
     best = search.best_of_stage_one(found)
