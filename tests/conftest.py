@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import islice
 
 # Before torch: threads that wait for work sleep. Tests run side by side, and threads that spin take their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -37,16 +38,22 @@ def pytest_ignore_collect(collection_path):
 def pytest_collection_modifyitems(items):
     """Slow tests first, the longest before all: begun last they would be waited for alone.
 
-    Each of two processes gets one half of the list: both halves begin with slow ones.
+    Each process begins with an equal part of the list (`--dist worksteal`): every part begins with slow ones.
     """
     for item in items:
         if "integration" in item.path.parts:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (not any(name in item.nodeid for name in LONGEST), "slow" not in item.keywords))
-    files = list(dict.fromkeys(item.path for item in items))  # a file's tests stay together: they may share a fixture
-    half_of = {path: number % 2 for number, path in enumerate(files)}
-    halves = [[item for item in items if half_of[item.path] == half] for half in (0, 1)]
-    items[:] = [*halves[0], *halves[1]]
+    slow = [item for item in items if "slow" in item.keywords]
+    slow.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
+    files = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in slow))}
+    quick = (item for item in items if "slow" not in item.keywords)
+    num_parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ordered = []
+    for part in range(num_parts):
+        # A file's tests stay together: they may share a fixture.
+        ordered += [item for item in slow if files[item.path] % num_parts == part]
+        ordered += islice(quick, max(0, (part + 1) * len(items) // num_parts - len(ordered)))
+    items[:] = [*ordered, *quick]
 
 
 @pytest.fixture
