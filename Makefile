@@ -38,8 +38,9 @@ demo-flower: $(DEV) ## a real federation with TLS and four nodes, one of them ki
 	rm -rf runs/demo-flower
 	$(BIN)/python examples/flower-app/run.py --nodes 4 --rounds 6 --kill 2 --time-limit 30 --check --out runs/demo-flower
 
+# Three processes for two cores: tests of real federations and of kills wait for most of their time.
 test: $(DEV) ## run the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10
 
 test-quick: $(DEV) ## run the quick tests: the algebra, the literal references, the engines' equality
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'

@@ -164,13 +164,14 @@ def in_archive(path: Path) -> Accuracy:
     runs = {identity(one.config): one for one in read_archive(path).runs} if path.exists() else {}
 
     def accuracy(case: Case) -> float | None:
-        found = runs.get(identity(json.loads(json.dumps(case.experiment().to_json()))))
+        experiment = case.experiment()
+        found = runs.get(identity(json.loads(json.dumps(experiment.to_json()))))
         if found is None:
             return None
         if found.diverged is not None:
             return CHANCE
         _, values = History(found.rows()).measured("test_accuracy")
-        return values[-1] if found.num_rounds == case.experiment().rounds else None
+        return values[-1] if found.num_rounds == experiment.rounds else None
 
     return accuracy
 

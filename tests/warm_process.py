@@ -45,6 +45,9 @@ def run(request: dict, environment: dict) -> None:
         runpy.run_path(program, run_name="__main__") if program else fedlada.workbench.cli.main()
     except SystemExit as exit:
         code = exit.code
+        if isinstance(code, str):  # as python does
+            print(code, file=sys.stderr)
+            code = 1
     except BaseException:
         traceback.print_exc()
         code = 1

@@ -52,15 +52,18 @@ def modules():
     return found
 
 
+@cache
 def imports(path):
     """What a file imports, inside functions and for type checkers too: modules by their whole name."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield whole if whole in modules() else node.module
+                found.append(whole if whole in modules() else node.module)
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
+    return found
 
 
 def room_of(name):

@@ -7,12 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits as theirs
 
 from fedlada.data.digits import load_digits
 
 
 def test_images_and_labels_are_scikit_learns():
+    from sklearn.datasets import load_digits as theirs  # takes seconds: here and not where all tests are collected
+
     parts = load_digits()
     found = sorted(
         (image.tobytes(), int(label)) for images, labels in parts for image, label in zip(images, labels, strict=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from command_line import warm
 from fedlada.data import load_dataset, load_image_folder, load_tiny_imagenet
 from fedlada.data.image_file import is_grey, read_image
 from fedlada.data.image_folder import SUFFIXES
@@ -250,13 +251,13 @@ SIZED = LOAD.replace("progress=", "image_size=64, progress=")
 
 
 @pytest.mark.slow
-def test_two_processes_build_one_cache(folder):
+def test_two_processes_build_one_cache(folder, tmp_path_factory):
     root, _ = folder
-    both = [
-        subprocess.Popen([sys.executable, "-c", LOAD, str(root)], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    answers = [one.communicate(timeout=120)[0].split() for one in both]
-    assert [one.returncode for one in both] == [0, 0]
+    (program := tmp_path_factory.mktemp("program") / "load.py").write_text(LOAD)
+    both = warm([str(root)], program=program, environments=[{}, {}])
+    assert both.returncode == 0, both.stderr
+    answers = [line.split() for line in both.stdout.splitlines()]
+    assert len(answers) == 2
     assert answers[0][1:] == answers[1][1:]
     # Each split was decoded by one of them alone: the other waited and read what was there.
     assert sum(int(answer[0]) for answer in answers) == 2

@@ -156,7 +156,8 @@ def test_more_threads_agree_to_rounding(name):
     assert two == pytest.approx(one, rel=1e-9)
 
 
-FLAGS = ["--model", "cnn-gn", "--rounds", 3, "--num-clients", 8, "--cohort-size", 2, "--quiet", "--device", "cpu"]
+FLAGS = ["--model", "cnn-gn", "--rounds", 3, "--local-steps", 3, "--num-clients", 8, "--cohort-size", 2, "--quiet"]
+FLAGS += ["--device", "cpu"]
 FEDCM = ["--method", "fedcm", *FLAGS]
 
 

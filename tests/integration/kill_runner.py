@@ -25,7 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
-import sklearn.datasets  # noqa: F401  (imported before the fork)
 import torch
 
 import fedlada.workbench.cli

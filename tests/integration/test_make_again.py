@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from command_line import ENVIRONMENT
+from command_line import warm
 from fedlada.paper.reproduce import reproduce
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +20,7 @@ fedlada reproduce T9 'unclosed
 
 
 def make_again(page, *words, code=0):
-    command = [sys.executable, ROOT / "benchmarks" / "make_again.py", page, *words]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = warm(list(map(str, [page, *words])), program=ROOT / "benchmarks" / "make_again.py")
     assert done.returncode == code, done.stderr
     return done
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from command_line import warm
 from fedlada.methods.recipes import RECIPES
 from fedlada.paper.published import NAMES
 from plays_by_hand import write_plays
@@ -114,9 +112,7 @@ def test_the_page_is_what_the_archive_gives(benchmark):
 def command(tmp_path, *words):
     script = ROOT / "benchmarks" / "shakespeare.py"
     places = ["--archive", tmp_path / "archive.json", "--out", tmp_path / "unfinished", "--data-dir", tmp_path]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    given = [sys.executable, script, *words, "--trial", *places]
-    done = subprocess.run(list(map(str, given)), capture_output=True, text=True, timeout=300, env=environment)
+    done = warm(list(map(str, [*words, "--trial", *places])), program=script)
     return done.returncode, done.stdout + done.stderr
 
 
