@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import field, fields
+from functools import cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -85,7 +86,7 @@ def option(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
 
 def field_types(instance: Any) -> None:
     """Refuse a dataclass with a field of the wrong type: a stored configuration can hold anything."""
-    hints = typing.get_type_hints(type(instance))
+    hints = _types_of(type(instance))
     for one in fields(instance):
         value, hint = getattr(instance, one.name), hints[one.name]
         kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (typing.get_origin(hint) or hint,)
@@ -93,6 +94,12 @@ def field_types(instance: Any) -> None:
         if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in kinds)
             raise ValueError(f"{one.name} must be of type {wanted}, got {value!r}")
+
+
+@cache
+def _types_of(kind: type) -> dict[str, Any]:
+    """Read from annotations, which takes longer than the check."""
+    return typing.get_type_hints(kind)
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
