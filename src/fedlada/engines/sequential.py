@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.tally import Answer, answer_of
+from fedlada.engines.writes import Writes
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.federation.randomness import seed_generators
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Broadcast, Kept, map_tensors
+from fedlada.methods.state import Broadcast, Kept, Local, map_tensors
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, model_with
 
@@ -49,7 +51,12 @@ class SequentialEngine(Engine):
         self.method = method.suited_to(self.flat.vector)
         with quiet_recurrent(self.flat.module):
             self.loss = check_fit(self.flat, samples, loss, "training")
-            self.elements = elements_if_dropped(self.flat, samples)
+            with Writes(self.flat.vector) as writes:
+                self.elements = elements_if_dropped(self.flat, samples)
+        # The model's own memory can hold a client's parameters if nobody else reads or writes them.
+        self.in_place = not self.method.local and not writes.found
+        # Kept, because on a CPU the first use of new memory costs as much as the norm that needs it.
+        self.wide = torch.empty_like(self.flat.vector, dtype=torch.float64) if device.type == "cpu" else None
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -99,10 +106,16 @@ class SequentialEngine(Engine):
         with quiet_recurrent(self.flat.module):
             for batch, words, dropout in zip(work.batches, work.words, dropouts, strict=True):
                 gradient_at = BatchGradient(self.flat, self.loss, *self.samples.batch(batch, words), dropout)
-                local = self.method.step(local, gradient_at)
+                local = self._step(local, gradient_at)
                 losses += gradient_at.first_loss
         upload, new_kept = self.method.finish(local, work.num_steps)
-        return answer_of(work, upload, new_kept, float(losses) / work.num_steps)
+        return answer_of(work, upload, new_kept, float(losses) / work.num_steps, wide=self.wide)
+
+    def _step(self, local: Local, gradient_at: BatchGradient) -> Local:
+        if not self.in_place:
+            return self.method.step(local, gradient_at)
+        self.method.descend(*self.flat.parts_of(gradient_at.loss_at(local.params)), local.lr)
+        return replace(local, params=self.flat.vector)
 
 
 class BatchGradient:
@@ -114,6 +127,10 @@ class BatchGradient:
         self._random_states: list[Tensor] | None = None
 
     def __call__(self, point: Tensor) -> Tensor:
+        return self.flat.gradient_of(self.loss_at(point))
+
+    def loss_at(self, point: Tensor) -> Tensor:
+        """The loss of the batch at that point, with the graph that gives its gradient."""
         self.flat.load(point)
         with self._same_random_numbers():
             with self.dropout():
@@ -121,7 +138,7 @@ class BatchGradient:
             loss = self.loss(output, self.y)
         if isinstance(self.first_loss, float):
             self.first_loss = loss.detach()
-        return self.flat.gradient_of(loss)
+        return loss
 
     @contextmanager
     def _same_random_numbers(self) -> Iterator[None]:

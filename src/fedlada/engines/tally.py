@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlada.federation.plan import Assignment
 from fedlada.messages.ledger import Ledger
 from fedlada.methods.combine.norm_bound import norms_of
-from fedlada.methods.state import Broadcast, Kept, Upload, all_finite, named_tensors
+from fedlada.methods.state import Broadcast, Kept, Upload, all_finite, is_finite, named_tensors, tensors_inside
 
 Combine = Callable[[Iterable[Upload], Sequence[float]], Upload]
 
@@ -34,11 +34,13 @@ class Answer:
     """Its true delta, if it sends a forged one."""
 
 
-def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float) -> Answer:
-    """A client's answer with its statistics."""
-    square = float(torch.linalg.vector_norm(upload.delta, dtype=torch.float64) ** 2)
-    is_finite = math.isfinite(square) and all_finite(upload) and all_finite(kept)
-    return Answer(work, upload, kept, train_loss, square, is_finite)
+def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float, *, wide: Tensor | None = None) -> Answer:
+    """A client's answer with its statistics; `wide` is memory for a copy of the delta in float64."""
+    delta = upload.delta if wide is None else wide.copy_(upload.delta)
+    square = float(torch.linalg.vector_norm(delta, dtype=torch.float64) ** 2)
+    others = tensors_inside("extra", upload.extra)  # a NaN or an infinity of the delta is one of the square too
+    finite = math.isfinite(square) and all(is_finite(one) for _, one in others) and all_finite(kept)
+    return Answer(work, upload, kept, train_loss, square, finite)
 
 
 @dataclass(frozen=True)

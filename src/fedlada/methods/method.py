@@ -138,6 +138,15 @@ class FederatedMethod:
             kept=local.kept,
         )
 
+    def descend(self, params: list[Tensor], gradients: list[Tensor], lr: Scalar) -> None:
+        """One local step of a method without transforms, to the bits of `step`, in the parameters' own memory.
+
+        The vectors are given in parts. The gradients are overwritten too: no transform can hold them.
+        """
+        assert not self.local, "transforms work on whole vectors, and may hold them"
+        torch._foreach_mul_(gradients, -lr)
+        torch._foreach_add_(params, gradients)
+
     @property
     def looks_ahead(self) -> bool:
         """Whether a transform takes the gradient at a point other than the parameters."""

@@ -104,8 +104,8 @@ class FlatModel:
         refuse_running_statistics(self.module)
         self.parameters = trainable(self.module)
         self.vector = flatten(self.parameters.values())
-        places = unflatten(self.vector, self.parameters.values())
-        for parameter, place in zip(self.parameters.values(), places, strict=True):
+        self.places = unflatten(self.vector, self.parameters.values())
+        for parameter, place in zip(self.parameters.values(), self.places, strict=True):
             parameter.data = place
         for module in self.module.modules():
             if isinstance(module, nn.RNNBase):
@@ -123,17 +123,34 @@ class FlatModel:
 
     def gradient_of(self, loss: Tensor) -> Tensor:
         """The flat gradient of a loss computed with this model; a new vector, because a transform may keep it."""
+        gradient = torch.empty_like(self.vector)
+        places = unflatten(gradient, self.places)
+        for place, own in zip(places, self._backward(loss), strict=True):
+            if own is None:
+                place.zero_()
+            else:
+                torch.add(own, 0.0, out=place)  # not a copy: no zero is negative
+        return gradient
+
+    def parts_of(self, loss: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that a loss depends on, in the memory of `vector`, and their gradients, which may be changed.
+
+        That is the same gradient as `gradient_of` gives, without a copy.
+        """
+        found = [(place, own) for place, own in zip(self.places, self._backward(loss), strict=True) if own is not None]
+        gradients = [own for _, own in found]
+        if len({one.untyped_storage().data_ptr() for one in gradients}) < len(gradients):
+            gradients = [one.clone() for one in gradients]  # autograd may give a tensor and a view of it
+        torch._foreach_add_(gradients, 0.0)  # no zero is negative
+        return [place for place, _ in found], gradients
+
+    def _backward(self, loss: Tensor) -> list[Tensor | None]:
+        """The gradient of each parameter, None where the loss does not depend on it."""
         parameters = self.parameters.values()
         for parameter in parameters:
             parameter.grad = None  # so that a backward pass hands its tensors over and adds nothing to old ones
         loss.backward()  # type: ignore[no-untyped-call]
-        gradient = torch.empty_like(self.vector)
-        for parameter, place in zip(parameters, unflatten(gradient, parameters), strict=True):
-            if parameter.grad is None:
-                place.zero_()
-            else:
-                torch.add(parameter.grad.to_dense(), 0.0, out=place)  # not a copy: no zero is negative
-        return gradient
+        return [None if parameter.grad is None else parameter.grad.to_dense() for parameter in parameters]
 
 
 def _stay() -> None:
