@@ -86,7 +86,7 @@ def option(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
 
 def field_types(instance: Any) -> None:
     """Refuse a dataclass with a field of the wrong type: a stored configuration can hold anything."""
-    hints = _types_of(type(instance))
+    hints = _types_of(instance.__class__)
     for one in fields(instance):
         value, hint = getattr(instance, one.name), hints[one.name]
         kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (typing.get_origin(hint) or hint,)
