@@ -197,11 +197,13 @@ def tables(archive: Path, dataset: str = search.DATASET) -> str:
     find = in_archive(archive, chosen)
     runs = {method: [find(method, seed) for seed in shape.seeds] for method in chosen}
     done = {method: [one for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
+    without = [NAMES[method] for method, own in runs.items() if any(map(len, own)) and not done[method]]
     done = {method: own for method, own in done.items() if own}
     num = min(map(len, done.values()), default=0)
     even = {method: own[:num] for method, own in done.items()}
     beside = [differences(even, one, shape) for one in ("fedlada", "fedcm") if one in even]
-    return "\n".join(table.to_markdown() for table in (accuracies(even, chosen, shape), speeds(even, shape), *beside))
+    made = [table.to_markdown() for table in (accuracies(even, chosen, shape), speeds(even, shape), *beside)]
+    return "\n".join([*made, *(f"No seed of {name} reached round {shape.rounds}.\n" for name in without)])
 
 
 def main() -> None:

@@ -510,8 +510,9 @@ def tables(results: Results, size: Size = FULL) -> str:
     for network in NETWORKS:
         if any(results.find(run) for run in finals(results, [network], size)):
             rounds = [f"round {one}" for one in (size.final_rounds // 5, size.final_rounds // 2, size.final_rounds)]
-            ahead = [f"FedLADA minus it, {one}" for one in rounds[1:]]
-            columns = ("method", "values", *rounds, f"loss in {rounds[-1]}", f"minus FedAvg, {rounds[-1]}", *ahead)
+            ahead = [f"FedLADA minus it, {one}, 95 %" for one in rounds[1:]]
+            minus = f"minus FedAvg, {rounds[-1]}, 95 %"
+            columns = ("method", "values", *rounds, f"loss in {rounds[-1]}", minus, *ahead)
             title = f"{network}: test accuracy, percent"
             made.append(Table(title, columns, tuple(final_rows(results, network, size))))
     for network in NETWORKS:

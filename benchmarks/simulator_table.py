@@ -33,18 +33,28 @@ def simulator_table(concentration: float) -> Table:
 
 
 def _run(method: str, concentration: float, values: Mapping[str, Any]) -> ArchivedRun | None:
-    """The finished run with these values."""
-    wanted = {"dataset": PAPER, "method": method, "concentration": concentration, "cohorts": "bernoulli", **values}
+    """The run with these values, if it went to the end or diverged."""
+    wanted = {
+        "dataset": PAPER,
+        "method": method,
+        "concentration": concentration,
+        "cohorts": "bernoulli",
+        "seed": 0,
+        **values,
+    }
     wanted["hyper"] = {**hyper_parameters(method), **values["hyper"]}
     return next((one for one in archived_runs.runs(ARCHIVE).runs if _has(one, wanted)), None)
 
 
 def _has(run: ArchivedRun, wanted: Mapping[str, Any]) -> bool:
     hyper = {**hyper_parameters(run.config["method"]), **run.config["hyper"]}
-    return run.num_rounds >= ROUNDS and {**run.config, "hyper": hyper, **wanted} == {**run.config, "hyper": hyper}
+    has_ended = run.num_rounds >= ROUNDS or run.diverged is not None
+    return has_ended and {**run.config, "hyper": hyper, **wanted} == {**run.config, "hyper": hyper}
 
 
 def _cells(run: ArchivedRun) -> tuple[str, ...]:
+    if run.diverged is not None:
+        return (f"diverged in round {run.diverged[0] + 1}", *[""] * (2 + 2 * len(TARGETS)))
     accuracy = run.measured["test_accuracy"]
     of_mean = run.measured.get("test_accuracy_of_mean")
     last = statistics.fmean(list(accuracy.values())[-LAST:])

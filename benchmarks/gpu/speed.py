@@ -1,6 +1,6 @@
 """The stacked engine on one GPU: step and round times, growth with clients and model size, memory, where time goes.
 
-    python benchmarks/gpu/speed.py [--out DIR] [--only steps,methods,extensions,growth,profile,long,messages]
+    python benchmarks/gpu/speed.py [--out DIR] [--only first,steps,methods,extensions,growth,profile,long,messages]
 
 Images are random bytes of the right shape: time does not depend on what they show. A step is one local step of all ten
 clients with a batch of 50 each, with clipping at norm 10 and L2; a round of CIFAR-10 has 50 of them, one of CIFAR-100
@@ -13,7 +13,11 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from datetime import date
@@ -168,6 +172,22 @@ def measure(federation: Federation, method: str, rounds: int = 4, **options) -> 
     return result
 
 
+def first() -> list[dict]:
+    """The first FedLADA round of a process and its preparation: with no kernel cached, then with all."""
+    code = "import speed; print(speed.measure(speed.Federation('cifar10'), 'fedlada', 1, precision='bf16')['first_s'])"
+    here = os.pathsep.join([str(Path(__file__).resolve().parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        for kernels in ("none cached", "cached"):
+            environment = {**os.environ, **caches, "PYTHONPATH": here}
+            done = subprocess.run(
+                [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
+            rows.append({"kernels": kernels, "first_s": float(done.stdout.split()[-1])})
+    return rows
+
+
 def steps() -> list[dict]:
     rows = []
     for shape in SHAPES:
@@ -291,6 +311,7 @@ def long() -> list[dict]:
 
 
 PARTS = {
+    "first": first,
     "steps": steps,
     "methods": methods,
     "extensions": extensions,

@@ -10,6 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import fedlada
+from fedlada.data import as_samples
+from fedlada.engines import SequentialEngine
 from fedlada.engines.writes import Writes
 from fedlada.methods.local import LocalTransform
 from fedlada.models.flat import FlatModel
@@ -81,12 +83,70 @@ def run(model, local, dtype):
     return [value.numpy().tobytes() for value in result.model.state_dict().values()], seen
 
 
+class ItsOwnGradient(torch.autograd.Function):
+    """Half the sum of squares, whose gradient is given as a view of the parameter itself."""
+
+    @staticmethod
+    def forward(ctx, weight):
+        ctx.save_for_backward(weight)
+        return weight.pow(2).sum() / 2
+
+    @staticmethod
+    def backward(ctx, _grad):
+        return ctx.saved_tensors[0].view(-1)
+
+
+class Penalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last, self.scale = nn.Linear(6, 3), nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.last(x) + ItsOwnGradient.apply(self.scale)
+
+
+MODELS = [Plain, SharedGradient, Penalised, lambda: Clamped(6, 3), Renormed]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("make", [Plain, SharedGradient, lambda: Clamped(6, 3), Renormed])
+@pytest.mark.parametrize("make", MODELS)
 def test_steps_in_place_have_the_bits_of_steps_on_vectors(make, dtype):
     torch.manual_seed(0)
     model = make()
     assert run(model, (), dtype) == run(model, (Unchanged(),), dtype)
+
+
+def engine(model, method):
+    samples = as_samples(data(), torch.device("cpu"), torch.float32)
+    return SequentialEngine(model, method, samples, None, device=torch.device("cpu"), dtype=torch.float32)
+
+
+@pytest.mark.parametrize(("make", "in_place"), list(zip(MODELS, (True, True, True, False, False), strict=True)))
+def test_which_models_are_stepped_in_place(make, in_place):
+    assert engine(make(), fedlada.recipes.fedavg()).in_place == in_place
+
+
+def test_a_batch_without_a_gradient_moves_nothing():
+    flat = FlatModel(nn.Linear(6, 3), torch.device("cpu"))
+    other = nn.Parameter(torch.ones(()))
+    assert flat.parts_of(other * 2) == ([], [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing(fedlada.FederatedMethod):
+    """A user's own method whose clients stand still."""
+
+    def move(self, local, gradient):
+        return super().move(local, 0 * gradient)
+
+
+def test_an_overridden_move_is_called():
+    method = Standing(name="standing", local=(), server=fedlada.server.SGD())
+    assert not engine(Plain(), method).in_place
+    result = fedlada.simulate(
+        nn.Linear(6, 3), data(), method=method, partition=[range(NUM)], rounds=2, lr=0.3, device="cpu"
+    )
+    assert result.history[-1]["drift"] == 0
 
 
 @pytest.mark.parametrize(

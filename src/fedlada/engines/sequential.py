@@ -54,9 +54,10 @@ class SequentialEngine(Engine):
             with Writes(self.flat.vector) as writes:
                 self.elements = elements_if_dropped(self.flat, samples)
         # The model's own memory can hold a client's parameters if nobody else reads or writes them.
-        self.in_place = not self.method.local and not writes.found
+        self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
         # Kept, because on a CPU the first use of new memory costs as much as the norm that needs it.
-        self.wide = torch.empty_like(self.flat.vector, dtype=torch.float64) if device.type == "cpu" else None
+        needs_wide = device.type == "cpu" and self.flat.vector.dtype != torch.float64
+        self.wide = torch.empty_like(self.flat.vector, dtype=torch.float64) if needs_wide else None
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -114,7 +115,9 @@ class SequentialEngine(Engine):
     def _step(self, local: Local, gradient_at: BatchGradient) -> Local:
         if not self.in_place:
             return self.method.step(local, gradient_at)
-        self.method.descend(*self.flat.parts_of(gradient_at.loss_at(local.params)), local.lr)
+        params, gradients = self.flat.parts_of(gradient_at.loss_at(local.params))
+        if params:
+            self.method.descend(params, gradients, local.lr)
         return replace(local, params=self.flat.vector)
 
 

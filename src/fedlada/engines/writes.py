@@ -1,4 +1,8 @@
-"""Whether a model writes to its own parameters in its forward pass."""
+"""Whether a model writes to its own parameters in its forward pass.
+
+Seen in one pass: what a model writes only for some values, or in a hook of the backward pass, stays until the client's
+round ends, as in a loop by hand, if the method has no transforms.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Writes(TorchFunctionMode):
-    """Finds operations that write to the memory of a vector, also through a view or `.data`, whatever the values."""
+    """Finds operations that write to the memory of a vector, also through a view or `.data`, whatever they write."""
 
     def __init__(self, vector: Tensor) -> None:
         super().__init__()

@@ -139,9 +139,13 @@ class FlatModel:
         """
         found = [(place, own) for place, own in zip(self.places, self._backward(loss), strict=True) if own is not None]
         gradients = [own for _, own in found]
-        if len({one.untyped_storage().data_ptr() for one in gradients}) < len(gradients):
-            gradients = [one.clone() for one in gradients]  # autograd may give a tensor and a view of it
-        torch._foreach_add_(gradients, 0.0)  # no zero is negative
+        # Autograd may give a tensor twice, and a user's function a view of a parameter or of a buffer.
+        taken = {_address(one) for one in (self.vector, *self.module.buffers())}
+        own = [_address(one) for one in gradients]
+        if len(set(own)) < len(own) or not taken.isdisjoint(own):
+            gradients = [one.clone() for one in gradients]
+        if gradients:
+            torch._foreach_add_(gradients, 0.0)  # no zero is negative
         return [place for place, _ in found], gradients
 
     def _backward(self, loss: Tensor) -> list[Tensor | None]:
@@ -151,6 +155,10 @@ class FlatModel:
             parameter.grad = None  # so that a backward pass hands its tensors over and adds nothing to old ones
         loss.backward()  # type: ignore[no-untyped-call]
         return [None if parameter.grad is None else parameter.grad.to_dense() for parameter in parameters]
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _stay() -> None:

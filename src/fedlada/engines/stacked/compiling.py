@@ -20,7 +20,7 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
     # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
     own: Any = function
     fresh = types.FunctionType(own.__code__.replace(), own.__globals__, closure=own.__closure__)
-    options = sums_in_one_order()
+    options = fixed_choices()
     fast: Callable[Arguments, Result] = torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
 
     def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -37,14 +37,15 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
     return tried
 
 
-def sums_in_one_order() -> dict[str, Any]:
-    """Compiler options that forbid choosing by measured time between kernels that sum in different orders.
+def fixed_choices() -> dict[str, Any]:
+    """Compiler options that forbid choosing between kernels by measured time.
 
-    On a shared GPU another kernel may measure faster, and a run would not repeat. The choices for elementwise kernels,
-    which take seconds, are equally fast.
+    Sums have another order in another kernel, and on a shared GPU another one may measure faster: a run would not
+    repeat. With elementwise kernels the choice takes seconds, and gains at most a hundredth.
     """
     from torch._inductor import config
 
-    wanted = {"dynamic_scale_rblock": False, "deterministic": True}  # torch 2.8 has only the first
-    known = {name: value for name, value in wanted.items() if hasattr(config, name)}
-    return {"triton.autotune_pointwise": False, **known}
+    # torch 2.8 has no `deterministic`.
+    wanted = {"dynamic_scale_rblock": False, "triton.autotune_pointwise": False, "deterministic": True}
+    known: dict[str, Any] = config.get_config_copy()
+    return {name: value for name, value in wanted.items() if name in known}

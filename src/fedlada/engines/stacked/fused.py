@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedlada.engines.deterministic import deterministic_algorithms
-from fedlada.engines.stacked.compiling import sums_in_one_order
+from fedlada.engines.stacked.compiling import fixed_choices
 from fedlada.engines.stacked.kernels import by_client
 from fedlada.engines.tracing import tracing
 
@@ -41,7 +41,7 @@ def fused(function: Function, example: Example, like: Any) -> Function:
     try:
         with deterministic_algorithms():
             graph = traced(function, *example.arguments(like, 0))
-            compiled: Function = torch.compile(graph, fullgraph=True, dynamic=False, options=sums_in_one_order())
+            compiled: Function = torch.compile(graph, fullgraph=True, dynamic=False, options=fixed_choices())
             wrong = _wrong(compiled, function, example, like)
     except torch.OutOfMemoryError:
         wrong = "there is no memory left to check it"
