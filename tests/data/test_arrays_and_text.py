@@ -328,6 +328,7 @@ def test_the_transformer_learns_from_clients_that_nature_made(tmp_path):
     assert result.history[-1]["test_accuracy"] > 0.6
 
 
+@pytest.mark.slow
 def test_held_out_text_shares_no_characters_with_training():
     """Windows overlap, so a random tenth of them would."""
     whole = load_dataset("docstrings")

@@ -117,6 +117,7 @@ def test_a_recorded_function_is_compiled():
     assert torch.are_deterministic_algorithms_enabled() is before
 
 
+@pytest.mark.slow
 @needs_a_compiler
 def test_what_a_graph_does_not_see_is_not_taken():
     example, like = example_and_arguments()

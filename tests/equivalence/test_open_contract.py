@@ -226,6 +226,7 @@ def test_a_wrong_declaration_is_refused():
         check_transform(FirstHalf())
 
 
+@pytest.mark.slow
 def test_public_places_hide_no_other_module():
     program = """
 import fedlada, importlib.util

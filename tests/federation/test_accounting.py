@@ -13,6 +13,8 @@ from scipy import stats
 from fedlada.federation.accounting import BLOCK, INTERVAL, Accountant, Sampling, least_noise, sampling_of, with_noise
 from fedlada.federation.gaussian import from_seed, from_system
 
+pytestmark = pytest.mark.slow
+
 RELATION = dp_accounting.NeighboringRelation
 GAUSSIAN = dp_accounting.GaussianDpEvent
 

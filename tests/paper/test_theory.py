@@ -20,6 +20,8 @@ from fedlada.paper.theory import amendment, fits, horizon, scales, speedup, stud
 from fedlada.paper.theory.problem import make_problem
 from fedlada.paper.theory.trajectory import rounds
 
+pytestmark = pytest.mark.slow
+
 UNLIKE = {"num_clients": 5, "noise": 0.7, "shift": 1.5, "tilt": 0.8, "num_params": 4}
 RUN = {"cohort_size": 3, "num_steps": 4, "num_rounds": 6}
 

@@ -13,6 +13,8 @@ from fedlada.plots.draw import draw_chart, plot_partition, save_chart
 from fedlada.workbench.report.curves import all_curves
 from run_records import record
 
+pytestmark = pytest.mark.slow
+
 
 def test_curves_are_means_over_common_rounds():
     runs = [record(6).rows, record(8, seed=1).rows]
@@ -24,7 +26,6 @@ def test_curves_are_means_over_common_rounds():
     assert curves({"fedavg": [[]]}, "test_accuracy").series == ()
 
 
-@pytest.mark.slow
 def test_pictures_of_every_style_in_every_format(tmp_path):
     styles = [
         Series(f"${style}_", (1.0, 2.0, 3.0), (1.0, 3.0, 2.0), style=style) for style in ("line", "points", "arrows")

@@ -10,6 +10,8 @@ import pytest
 
 from fedlada.workbench.experiment import Experiment
 
+pytestmark = pytest.mark.slow
+
 TARGET = {"method": "fedavg", "combiner": "private:0.5", "target_epsilon": 6.0, "target_delta": 1e-3, "rounds": 4}
 SMALL = {"model": "mlp", "num_clients": 12, "cohort_size": 4, "cohorts": "bernoulli", "local_steps": 2, "device": "cpu"}
 

@@ -26,6 +26,8 @@ from fedlada.workbench.report.stored import read_charts, read_tables, write_char
 from fedlada.workbench.report.table import Table
 from run_records import record, row
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "</script><img src=x onerror=alert(1)> & {{data}} | $x_1$ \u2028"
 
 
