@@ -74,6 +74,29 @@ def test_a_loss_without_any_gradient_is_refused():
         run(small_net(), loss=lambda output, y: F.cross_entropy(output.detach(), y))
 
 
+class Clamped(nn.Linear):
+    """Puts other memory in the place of its weight."""
+
+    def forward(self, x):
+        self.weight.data = self.weight.data.clamp(-1, 1)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_model_that_replaces_its_memory_is_refused(engine):
+    with pytest.raises(ValueError, match=r"replaces the memory of weight in its forward pass"):
+        run(Clamped(4, 3), engine=engine)
+
+
+def test_sparse_gradients_are_gradients():
+    def trained(sparse):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(9, 4, sparse=sparse), nn.Flatten(), nn.Linear(16, 3))
+        return run(model, x=np.abs(3 * X).astype(int) % 9).history[-1]["test_loss"]
+
+    assert trained(True) == trained(False)
+
+
 def test_one_batch_without_a_gradient_is_no_reason():
     off = np.concatenate([np.zeros((60, 4)), X[60:]])  # of the first half no unit is on
 

@@ -49,8 +49,20 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
             _check_gradient(model, samples, chosen, value)
             if processes.is_first():
                 _say_doubts(chosen, loss is None, module, samples)
+    _check_memory(model)
     _check_buffers(module, before)
     return chosen
+
+
+def _check_memory(model: FlatModel) -> None:
+    """Refuse a model that computes with other memory than its parameters' own: that would never be trained."""
+    pairs = zip(model.parameters.items(), model.places, strict=True)
+    moved = [name for (name, one), place in pairs if one.numel() and one.data_ptr() != place.data_ptr()]
+    if moved:
+        raise ValueError(
+            f"the model replaces the memory of {', '.join(moved[:MOST_NAMED])} in its forward pass, and would not be "
+            "trained there: write into it, as in weight.data.copy_(...)"
+        )
 
 
 def _own_randomness(module: nn.Module) -> Any:
@@ -132,7 +144,8 @@ def _gradients(model: FlatModel, value: Tensor) -> tuple[Tensor | None, ...]:
             "detach and .data in the model's forward and in the loss"
         )
     try:
-        return torch.autograd.grad(value, list(model.parameters.values()), allow_unused=True)
+        found = torch.autograd.grad(value, list(model.parameters.values()), allow_unused=True)
+        return tuple(None if one is None else one.to_dense() for one in found)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
