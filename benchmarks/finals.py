@@ -212,10 +212,12 @@ def main() -> None:
     parser.add_argument("--seeds", help="by default those of the protocol")
     given = parser.parse_args()
     chosen = {one: trial for one, trial in winners(given.dataset).items() if given.only is None or one in given.only}
+    if given.write and given.dataset != search.DATASET:
+        parser.error(f"only {search.DATASET} has a page to write to: leave --write out")
     if given.what == "table":
         text = tables(given.archive, given.dataset)
         print(text)
-        if given.write and given.dataset == search.DATASET:
+        if given.write:
             write_between(PAGE, MARKS, text)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)

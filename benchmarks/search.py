@@ -331,10 +331,12 @@ def main() -> None:
     parser.add_argument("--dataset", choices=tuple(NUM_TRIALS), default=DATASET)
     given = parser.parse_args()
     methods = [method for method in EVERY if (method in SPACES if given.only is None else method in given.only)]
+    if given.write and given.dataset != DATASET:
+        parser.error(f"only {DATASET} has a page to write to: leave --write out")
     if given.what == "table":
         text = tables(given.archive, given.dataset)
         print(text)
-        if given.write and given.dataset == DATASET:
+        if given.write:
             write_between(PAGE, MARKS, text)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)

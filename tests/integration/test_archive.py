@@ -346,6 +346,7 @@ def test_what_is_shortened_is_shown_as_it_was():
     for _ in range(2000):
         value = draw.uniform(0, 3) * 10 ** draw.randint(-5, 2)
         loss, drift = shortened("test_loss", value), shortened("drift", value)
+        assert shortened("test_loss_of_mean", value) == loss
         assert [f"{loss:.{digits}f}" for digits in (3, 4)] == [f"{value:.{digits}f}" for digits in (3, 4)]
         assert f"{drift:.4f}" == f"{value:.4f}"
         assert drift == pytest.approx(value, rel=1e-3)
