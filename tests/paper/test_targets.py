@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
-from fedlada.paper.describe import setting_notes
+from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
 from fedlada.paper.target import group, ratios
@@ -72,6 +72,22 @@ def test_notes_name_every_value_and_the_choices_that_bear_on_the_runs():
         assert sentence not in notes("F4", scale=QUICK)
     assert PRECISION in notes("F4", device="cuda")
     assert PRECISION not in notes("F4")
+
+
+def test_tables_of_other_authors_show_the_values_of_their_runs():
+    own = Setting(scale=FULL, preset="paper", seeds=(0,), data_dir="data", device="cpu")
+    done = [Outcome(one, History(), UNFINISHED, Path("nowhere")) for one in TARGETS["FEDOPT"].requests(own)]
+    table = hyper_parameter_table(TARGETS["FEDOPT"], own, done)
+    assert len(table.rows) == 10
+    (row,) = (one for one in table.rows if one[1] == "FedYogi on CIFAR-10, Reddi et al.")
+    assert row[0] == "CIFAR-10"
+    assert row[2].startswith("lr 0.0316228, ")
+    assert {"server_lr 0.01", "tau 0.001", "weight_decay 0"} <= set(row[2].split(", "))
+    assert "clip_norm" not in row[2]  # not clipped
+    assert row[3] == "1"
+    notes = "\n".join(setting_notes(own, done))
+    assert "10 a round, Dirichlet 0.1, batches of 20" in notes
+    assert "10 a round, Pachinko 0.1, batches of 20" in notes
 
 
 def test_half_a_client_is_rounded_up():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,12 +66,12 @@ class Values:
 
     lr: float
     lr_decay: float = 0.998
-    hyper: dict[str, Any] = field(default_factory=dict)
+    hyper: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, method: str, *, mark: bool = False) -> str:
         """The values as text; those that the paper does not give have a star."""
         ours = {"clip_norm", "decoupled", *NEVER_PRINTED.get(method, {})} if mark else set()
-        numbers = {name: value for name, value in self.hyper.items() if not isinstance(value, bool)}
+        numbers = {name: value for name, value in self.hyper.items() if type(value) in (int, float)}
         hyper = [f"{name} {value:g}{'*' if name in ours else ''}" for name, value in numbers.items()]
         switched_on = [f"{name}{'*' if name in ours else ''}" for name, value in self.hyper.items() if value is True]
         return ", ".join([f"lr {self.lr:g}", *hyper, *switched_on])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlada.paper.choices import choices_of
+from fedlada.paper.choices import Values, choices_of
 from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Target
@@ -14,7 +14,9 @@ from fedlada.workbench.report.table import Table
 
 
 def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[Outcome]) -> Table | None:
-    """The paper's values next to ours, for the methods that were run."""
+    """The paper's values next to ours, for the methods that were run; a table of other authors has its own values."""
+    if not target.is_of_the_paper:
+        return _own_values(outcomes)
     presets = ("paper-l2" if setting.preset == "paper-l2" else "paper", "tuned")
     methods = list(dict.fromkeys(outcome.request.experiment.method for outcome in outcomes))
     used = {outcome.request.experiment.dataset for outcome in outcomes}
@@ -42,6 +44,18 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
     return Table("Hyperparameters", columns, tuple(rows), notes)
 
 
+def _own_values(outcomes: Sequence[Outcome]) -> Table | None:
+    rows = {}
+    for outcome in outcomes:
+        own, group = outcome.request.experiment.resolved(), outcome.request.group
+        assert own.lr is not None
+        assert own.lr_decay is not None
+        values = Values(own.lr, hyper=own.hyper).text(own.method)
+        rows[group] = (TITLES[own.dataset], group, values, f"{own.lr_decay:g}")
+    columns = ("data", "runs", "values", "factor on lr after each round")
+    return Table("Hyperparameters", columns, tuple(rows.values())) if rows else None
+
+
 def setting_notes(setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
     """The setting in sentences."""
     experiments = [outcome.request.experiment for outcome in outcomes]
@@ -67,7 +81,7 @@ def _describe(dataset: str, runs: Sequence[Experiment]) -> str:
     refilled = " with refilled pools" if all(run.refill for run in runs) else ""
     return (
         f"{dataset}: model {values('model')}, {values('num_clients')} clients, {values('cohort_size')} a round, "
-        f"Dirichlet {values('concentration')}{refilled}, batches of {values('batch_size')}, {values('local_epochs')} "
-        f"local epoch(s), augmentation {values('augment')}, messages in {values('messages')}; runs can reach round "
-        f"{values('rounds')}."
+        f"{values('partition').capitalize()} {values('concentration')}{refilled}, batches of {values('batch_size')}, "
+        f"{values('local_epochs')} local epoch(s), augmentation {values('augment')}, messages in {values('messages')}; "
+        f"runs can reach round {values('rounds')}."
     )
