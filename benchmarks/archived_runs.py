@@ -80,6 +80,15 @@ def runs(*names: str) -> Runs:
     return Runs([run for name in names or GPU for run in _archive(name)])
 
 
+def ended(archive: str, hyper: Mapping[str, Any], rounds: int, **fields: Any) -> ArchivedRun | None:
+    """The run with these settings, if it went so far or diverged."""
+    for run in runs(archive).runs:
+        is_it = _is(run.config, fields) and _is(run.config["hyper"], hyper)
+        if is_it and (run.num_rounds >= rounds or run.diverged is not None):
+            return run
+    return None
+
+
 @cache
 def _archive(name: str) -> Sequence[ArchivedRun]:
     return read_archive(RESULTS / name).runs

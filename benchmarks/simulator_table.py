@@ -33,23 +33,9 @@ def simulator_table(concentration: float) -> Table:
 
 
 def _run(method: str, concentration: float, values: Mapping[str, Any]) -> ArchivedRun | None:
-    """The run with these values, if it went to the end or diverged."""
-    wanted = {
-        "dataset": PAPER,
-        "method": method,
-        "concentration": concentration,
-        "cohorts": "bernoulli",
-        "seed": 0,
-        **values,
-    }
-    wanted["hyper"] = {**hyper_parameters(method), **values["hyper"]}
-    return next((one for one in archived_runs.runs(ARCHIVE).runs if _has(one, wanted)), None)
-
-
-def _has(run: ArchivedRun, wanted: Mapping[str, Any]) -> bool:
-    hyper = {**hyper_parameters(run.config["method"]), **run.config["hyper"]}
-    has_ended = run.num_rounds >= ROUNDS or run.diverged is not None
-    return has_ended and {**run.config, "hyper": hyper, **wanted} == {**run.config, "hyper": hyper}
+    own = {**values, "method": method, "concentration": concentration}
+    hyper = {**hyper_parameters(method), **own.pop("hyper")}
+    return archived_runs.ended(ARCHIVE, hyper, ROUNDS, dataset=PAPER, cohorts="bernoulli", seed=0, **own)
 
 
 def _cells(run: ArchivedRun) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +55,29 @@ def test_equals_the_slow_version(size, padding, crop_size, crop, flip):
         np.testing.assert_allclose(
             batch[number].numpy(), slow(x[index], word, augmentation, crop_size), rtol=0, atol=1e-12
         )
+
+
+@pytest.mark.parametrize(("padding", "crop_size"), [(0, 5), (3, None)])
+def test_an_image_can_be_standardised_by_itself(padding, crop_size):
+    """By the pixels that are left of it; what is added around it stays zero."""
+    augmentation = Augmentation(padding=padding, crop="always")
+    x = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 9), dtype=np.uint8)
+    x[0] = 7  # constant
+    images = Images(x, np.zeros(20, np.int64), (0.0,) * 3, (1 / 255,) * 3, augmentation, crop_size)
+    drawn = words(bits(3, "augmentation", 1, 2), 20)
+    pixels, _ = replace(images, x=x - (x == 255) + 1).samples(CPU, torch.float64).batch(np.arange(20), drawn)
+    found, _ = replace(images, standardize="image").samples(CPU, torch.float64).batch(np.arange(20), drawn)
+    seen = pixels.numpy() != 0  # pixels are at least 1 there
+    plain, _ = images.samples(CPU, torch.float64).batch(np.arange(20), drawn)
+    for image, right, inside in zip(found.numpy(), plain.numpy(), seen, strict=True):
+        values = right[inside]
+        scale = max(values.std(), 1 / np.sqrt(values.size))
+        np.testing.assert_allclose(image[inside], (values - values.mean()) / scale, rtol=0, atol=1e-12)
+        assert not image[~inside].any()
+    middle, _ = replace(images, standardize="image").samples(CPU, torch.float64).batch(np.arange(20))
+    np.testing.assert_allclose(middle.mean(dim=(1, 2, 3)), 0, atol=1e-12)
+    with pytest.raises(ValueError, match="standardize must be one of channels, image, got 'none'"):
+        replace(images, standardize="none")
 
 
 def test_evaluation_cuts_from_the_middle():

@@ -23,7 +23,7 @@ from fedlada.federation.plan import Plan
 from fedlada.federation.randomness import bits, words
 from fedlada.federation.schedules import as_schedule
 from fedlada.methods.local import LocalTransform
-from fedlada.models import cnn_gn, lenet, resnet18_gn, text_transformer
+from fedlada.models import cnn_gn, lenet, resnet18_gn, resnet18_v2_gn, text_transformer
 from fedlada.training.simulation import Simulation
 from method_table import METHODS
 from user_models import MODELS
@@ -149,8 +149,8 @@ def test_a_mask_lies_as_the_parameters_do(model, compiles):
 @pytest.mark.parametrize("compiles", [True, False])
 @pytest.mark.parametrize(
     "model",
-    [resnet18_gn, partial(resnet18_gn, stem="cifar"), lenet, CNN],
-    ids=["resnet", "resnet, 3x3 stem", "lenet", "cnn"],
+    [resnet18_gn, partial(resnet18_gn, stem="cifar"), resnet18_v2_gn, lenet, CNN],
+    ids=["resnet", "resnet, 3x3 stem", "resnet v2", "lenet", "cnn"],
 )
 def test_twice_the_same_bits(model, compiles):
     runs = [simulation(StackedEngine, model=model, num_steps=None if compiles else 1) for _ in range(2)]
@@ -160,8 +160,9 @@ def test_twice_the_same_bits(model, compiles):
     assert [row["test_loss"] for row in runs[0].history] == [row["test_loss"] for row in runs[1].history]
 
 
-def test_resnet_in_float64_is_exact():
-    pair = [simulation(engine, dtype=torch.float64) for engine in (SequentialEngine, StackedEngine)]
+@pytest.mark.parametrize("model", [resnet18_gn, resnet18_v2_gn])
+def test_resnet_in_float64_is_exact(model):
+    pair = [simulation(engine, model=model, dtype=torch.float64) for engine in (SequentialEngine, StackedEngine)]
     for one in pair:
         one.run(2)
     torch.testing.assert_close(pair[0].server.params, pair[1].server.params, rtol=1e-8, atol=1e-10)

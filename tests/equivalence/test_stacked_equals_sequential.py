@@ -18,7 +18,7 @@ from fedlada.federation.cohorts import Bernoulli, FixedSize, Unreliable
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import as_schedule
 from fedlada.methods.state import named_tensors
-from fedlada.models import MODELS, cnn_gn, lenet, mlp, text_transformer
+from fedlada.models import MODELS, cnn_gn, lenet, mlp, resnet18_v2_gn, text_transformer
 from fedlada.models.layers import GroupNorm
 from fedlada.training.simulation import Simulation
 from method_table import METHODS
@@ -128,7 +128,12 @@ def test_layers(kind):
 
 
 @pytest.mark.parametrize(
-    ("model", "size"), [(cnn_gn(4, input_shape=(3, 8, 8)), 8), (lenet(4, input_shape=(3, 16, 16), width=6), 16)]
+    ("model", "size"),
+    [
+        (cnn_gn(4, input_shape=(3, 8, 8)), 8),
+        (lenet(4, input_shape=(3, 16, 16), width=6), 16),
+        (resnet18_v2_gn(4, width=4), 12),
+    ],
 )
 def test_models_of_images(model, size):
     done = run_both(model, images(size), METHODS["fedcm"].method(), rounds=2)

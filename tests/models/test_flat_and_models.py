@@ -133,7 +133,7 @@ def test_models_fit_their_input(name, shape):
     FlatModel(model, CPU)
 
 
-@pytest.mark.parametrize("name", ["cnn-gn", "lenet", "resnet18-gn"])
+@pytest.mark.parametrize("name", ["cnn-gn", "lenet", "resnet18-gn", "resnet18-v2-gn"])
 def test_models_of_images_take_images(name):
     with pytest.raises(ValueError, match=r"needs images of shape \(channels, height, width\), got inputs of \(32,\)"):
         models.MODELS[name](7, input_shape=(32,))
@@ -180,6 +180,20 @@ def test_resnet18_gn_is_the_papers():
     assert all(m.num_groups == 2 for m in model.modules() if isinstance(m, nn.GroupNorm))
     with pytest.raises(ValueError, match="stem must be one of imagenet, cifar, got '3x3'"):
         models.resnet18_gn(stem="3x3")
+
+
+def test_resnet18_v2_gn_keeps_its_resolution():
+    """As in the code of Reddi et al.: 6x6 from the stem to the end for crops of 24 pixels."""
+    model = models.resnet18_v2_gn(100)
+    assert sum(p.numel() for p in model.parameters()) == 11_227_812
+    shapes = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda _, __, result: shapes.append(tuple(result.shape[1:])))
+    assert model(torch.randn(2, 3, 24, 24)).shape == (2, 100)
+    assert shapes == [(width, 6, 6) for width in (64, 64, 128, 128, 256, 256, 512, 512)]
+    assert {(m.num_groups, m.eps) for m in model.modules() if isinstance(m, nn.GroupNorm)} == {(2, 1e-3)}
+    assert [block.norm1 is None for block in model.blocks] == [True] + [False] * 7
+    assert sum(isinstance(block.shortcut, nn.Sequential) for block in model.blocks) == 3
 
 
 def test_lenet_activations():

@@ -128,7 +128,7 @@ def test_the_digest_knows_every_field_that_decides():
     several.append(digest(replace(tested, personal_steps=2, personal_every=3)))
     assert len({digest(tested), *several}) == 1 + len(several)
     # Of a field added later somebody must say on which side it is.
-    data = {"dataset", "data_dir", "image_size", "crop_size", "augment", "device"}
+    data = {"dataset", "data_dir", "image_size", "crop_size", "standardize", "augment", "device"}
     elsewhere = {*noise, "noise_population", *personal, "personal_every", *data}
     assert {one.name for one in fields(Experiment)} <= set(decides) | DECIDES_NOTHING | elsewhere
 

@@ -12,7 +12,9 @@ from torch import Tensor
 from fedlada.data.augment import Augmentation
 from fedlada.data.samples import ArraySamples, Placeable
 from fedlada.federation.randomness import Ints
+from fedlada.methods.validation import one_of
 
+STANDARDIZE = ("channels", "image")
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
@@ -33,6 +35,8 @@ class Images(Placeable):
     crop_size: int | None = None
     """Crop images to this many pixels: by the augmentation in training, otherwise at the centre."""
     class_names: tuple[str, ...] = ()
+    standardize: str = "channels"
+    """"channels": by `mean` and `std`; "image": each by the mean and deviation of its own pixels, after the crop."""
 
     def __post_init__(self) -> None:
         if self.x.dtype != np.uint8 or self.x.ndim != 4 or len(self.x) != len(self.y):
@@ -45,6 +49,7 @@ class Images(Placeable):
                 object.__setattr__(self, name, values)
         if not len(self.mean) == len(self.std) == self.x.shape[1]:
             raise ValueError(f"mean and std must have one value for each of the {self.x.shape[1]} channels")
+        one_of("standardize", self.standardize, STANDARDIZE)
         if self.crop_size is not None and not 1 <= self.crop_size <= min(self.x.shape[2:]):
             raise ValueError(f"crop_size must be in 1..{min(self.x.shape[2:])}, the images' size, got {self.crop_size}")
 
@@ -62,6 +67,7 @@ class ImageSamples(ArraySamples):
     def __init__(self, images: Images, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(images.x, images.y, device, dtype, images.class_names)
         self.augmentation, self.crop_size = images.augmentation, images.crop_size
+        self.by_image = images.standardize == "image"
         shape = (1, -1, 1, 1)
         mean, std = (torch.tensor(values, dtype=torch.float64).view(shape) for values in (images.mean, images.std))
         # (x / 255 - mean) / std as one product and one sum, computed once in float64.
@@ -75,7 +81,8 @@ class ImageSamples(ArraySamples):
         places, inside = self.augmentation.sources(draws, x.shape[2], x.shape[3], self.crop_size)
         shape = x.shape[2:] if self.crop_size is None else (self.crop_size, self.crop_size)
         moved = x.flatten(2).gather(2, places[:, None].expand(-1, x.shape[1], -1)).view(len(x), -1, *shape)
-        return self._normalised(moved) * inside.view(len(x), 1, *shape), y
+        inside = inside.view(len(x), 1, *shape)
+        return self._normalised(moved, inside) * inside, y
 
     def _from_the_middle(self, x: Tensor) -> Tensor:
         if self.crop_size is None:
@@ -83,8 +90,21 @@ class ImageSamples(ArraySamples):
         top, left = ((size - self.crop_size) // 2 for size in x.shape[2:])
         return x[:, :, top : top + self.crop_size, left : left + self.crop_size]
 
-    def _normalised(self, x: Tensor) -> Tensor:
-        return x.to(self.scale.dtype) * self.scale + self.shift
+    def _normalised(self, x: Tensor, inside: Tensor | None = None) -> Tensor:
+        x = x.to(self.scale.dtype)
+        return _by_its_own(x, inside) if self.by_image else x * self.scale + self.shift
+
+
+def _by_its_own(x: Tensor, inside: Tensor | None) -> Tensor:
+    """Each image minus its mean, divided by its deviation; pixels outside the image do not count.
+
+    As TensorFlow's `per_image_standardization`, the deviation is at least one over the root of the number of pixels.
+    """
+    counts = torch.ones_like(x) if inside is None else inside.to(x.dtype).expand_as(x)
+    number = counts.sum(dim=(1, 2, 3), keepdim=True)
+    centred = x - (x * counts).sum(dim=(1, 2, 3), keepdim=True) / number
+    deviation = ((centred * counts).square().sum(dim=(1, 2, 3), keepdim=True) / number).sqrt()
+    return centred / torch.maximum(deviation, number.rsqrt())
 
 
 def are_images(x: Any) -> bool:

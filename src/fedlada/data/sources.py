@@ -18,7 +18,7 @@ from fedlada.data.digits import load_digits
 from fedlada.data.held_out import held_out, held_out_ends
 from fedlada.data.idx import load_idx
 from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_imagenet
-from fedlada.data.images import Bytes, Images, are_images, channel_statistics
+from fedlada.data.images import STANDARDIZE, Bytes, Images, are_images, channel_statistics
 from fedlada.data.leaf import load_leaf
 from fedlada.data.npz import read_npz
 from fedlada.data.text import NUM_CHARACTERS, SPACING, WINDOW, load_docstrings
@@ -124,6 +124,7 @@ class Reading:
     augment: str = "none"
     image_size: int | None = None
     crop_size: int | None = None
+    standardize: str = "channels"
     progress: Progress | None = None
 
     def place(self, name: str) -> Path:
@@ -143,15 +144,19 @@ class Reading:
         # An eighth of the height: 4 pixels at 32x32 and 8 at 64x64, as the authors do. A smaller crop needs none.
         padding = max(1, height // 8) if self.crop_size is None else 0
         augmentation = None if crop is None else Augmentation(padding=padding, crop=crop)
-        images = Images(*train, *statistics, augmentation, self.crop_size)
+        same: dict[str, Any] = {"crop_size": self.crop_size, "standardize": self.standardize}
+        images = Images(*train, *statistics, augmentation, **same)
         shape = (height, width) if self.crop_size is None else (self.crop_size, self.crop_size)
-        tests = Images(*test, *statistics, crop_size=self.crop_size)
-        return Source(images, tests, num_classes, (channels, *shape))
+        return Source(images, Images(*test, *statistics, **same), num_classes, (channels, *shape))
 
     def without_augmentation(self, name: str) -> None:
         """Refuse options that do not apply to this data set."""
-        if self.augment != "none" or self.crop_size is not None:
-            flag = "--augment" if self.augment != "none" else "--crop-size"
+        given = {
+            "--augment": self.augment != "none",
+            "--crop-size": self.crop_size is not None,
+            "--standardize": self.standardize != "channels",
+        }
+        for flag in (name for name, is_given in given.items() if is_given):
             raise ValueError(f"{name} has no images in bytes to augment: leave {flag} out")
 
 
@@ -281,6 +286,7 @@ def load_dataset(
     augment: str = "none",
     image_size: int | None = None,
     crop_size: int | None = None,
+    standardize: str = "channels",
     progress: Progress | None = None,
 ) -> Source:
     """A data set by the name that `--dataset` takes: `train` and `test` go into `simulate` as they are."""
@@ -292,6 +298,13 @@ def load_dataset(
         raise ValueError(f"image_size is for image folders; the images of {name} have their own size")
     if crop_size is not None:
         count("crop_size", crop_size)
-    place = None if data_dir is None else Path(data_dir)
-    reading = Reading(data_dir=place, augment=augment, image_size=image_size, crop_size=crop_size, progress=progress)
+    one_of("standardize", standardize, STANDARDIZE)
+    reading = Reading(
+        data_dir=None if data_dir is None else Path(data_dir),
+        augment=augment,
+        image_size=image_size,
+        crop_size=crop_size,
+        standardize=standardize,
+        progress=progress,
+    )
     return DATASETS[name](reading)

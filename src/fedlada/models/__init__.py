@@ -13,6 +13,7 @@ from fedlada.models.lenet import lenet
 from fedlada.models.mlp import mlp
 from fedlada.models.pfl_cnn import pfl_cnn
 from fedlada.models.resnet_gn import resnet18_gn
+from fedlada.models.resnet_v2_gn import resnet18_v2_gn
 from fedlada.models.text_transformer import text_transformer
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -24,6 +25,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "pfl-cnn": pfl_cnn,
     "resnet18-gn": resnet18_gn,
     "resnet18-gn-cifar": partial(resnet18_gn, stem="cifar"),
+    "resnet18-v2-gn": resnet18_v2_gn,
     "text-transformer": text_transformer,
     "char-transformer": partial(text_transformer, causal=True, width=128, depth=3),
     "char-lstm": char_lstm,
@@ -44,5 +46,6 @@ __all__ = [
     "mlp",
     "pfl_cnn",
     "resnet18_gn",
+    "resnet18_v2_gn",
     "text_transformer",
 ]

@@ -15,6 +15,7 @@ from torch import nn
 
 from fedlada.api import simulate
 from fedlada.data.image_folder import Progress
+from fedlada.data.images import STANDARDIZE
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
 from fedlada.engines.choice import ENGINES
 from fedlada.engines.engine import RAN_BY
@@ -70,6 +71,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
     crop_size: int | None = option(
         None, "Crop images to this many pixels: by --augment in training, otherwise at the centre."
     )
+    standardize: str = option("channels", "Standardize images by the data set's channels, or each alone.", STANDARDIZE)
     validation: float = option(0.0, "Hold out this share of the training data and evaluate on it, not on the test set.")
     model: str | None = option(None, "Model, or package.module:factory for your own.")
     personal: str | None = option(
@@ -227,6 +229,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             augment=augment,
             image_size=self.image_size,
             crop_size=self.crop_size,
+            standardize=self.standardize,
             progress=progress,
         )
         return source.holding_out(self.validation) if self.validation else source

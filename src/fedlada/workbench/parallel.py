@@ -252,7 +252,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
     return ""
 
 
-DATA_FIELDS = ("dataset", "data_dir", "augment", "image_size", "crop_size", "validation")
+DATA_FIELDS = ("dataset", "data_dir", "augment", "image_size", "crop_size", "standardize", "validation")
 
 
 @lru_cache(maxsize=1)

@@ -49,12 +49,13 @@ def _fetch(
 
 
 def supports(samples: Samples) -> bool:
-    """Whether these are images that are augmented on the device, of at most four channels."""
+    """Whether these are images of at most four channels, augmented on the device and normalised by channel."""
     if type(samples) is ChosenOnDevice:
         return supports(samples.samples)
     return (
         type(samples) is ImageSamples
         and type(samples.augmentation) is Augmentation
+        and not samples.by_image
         and samples.scale.dtype == torch.float32
         and samples.x.is_contiguous()
         and samples.x.shape[1] <= 4
