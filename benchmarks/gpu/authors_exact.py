@@ -1,6 +1,6 @@
 """The authors' public simulator and fedlada from the same first weights, in float64: the distance of their models.
 
-    python benchmarks/gpu/authors_exact.py --simulator FOLDER [--methods FedAvg,FedCM] [--rounds 4] [--lr 0.1]
+    python benchmarks/gpu/authors_exact.py --simulator FOLDER [--methods FedAvg,FedCM,...] [--rounds 4] [--lr 0.1]
 
 What would differ by chance is taken away: random images are not augmented, a client's data are one batch, every client
 takes part in every round, and fedlada begins at their first weights. Their model is torchvision's ResNet-18 with
@@ -21,11 +21,25 @@ from typing import Any
 import numpy as np
 import torch
 from authors import server_class, train, write_arrays
-from authors_accuracy import HABITS, OURS
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedlada import models, simulate
+from fedlada.methods.recipes import RECIPES
+from fedlada.paper.flsim import published_values
 
+THEIR_NAMES = {
+    "FedAvg": "fedavg",
+    "FedProx": "fedprox",
+    "FedAdam": "fedadam",
+    "SCAFFOLD": "scaffold",
+    "FedDyn": "feddyn",
+    "FedCM": "fedcm",
+    "FedSAM": "fedsam",
+    "FedGamma": "fedgamma",
+    "MoFedSAM": "mofedsam",
+    "FedSpeed": "fedspeed",
+    "FedSMOO": "fedsmoo",
+}
 NUM_CLIENTS, NUM_IMAGES, EPOCHS, DECAY, CLASSES = 4, 24, 3, 0.9, 100
 
 
@@ -58,6 +72,7 @@ def their_models(given: argparse.Namespace, method: str, images: np.ndarray, lab
     def keep(self: Any, *_: Any) -> None:
         found.append(self.server_model_params_list.clone())
 
+    hyper = published_values(THEIR_NAMES[method])["hyper"]
     options = {
         "--dataset": "CIFAR100",
         "--model": "ResNet18",
@@ -68,10 +83,13 @@ def their_models(given: argparse.Namespace, method: str, images: np.ndarray, lab
         "--comm-rounds": given.rounds,
         "--local-epochs": EPOCHS,
         "--batchsize": NUM_IMAGES,
-        "--weight-decay": HABITS["weight_decay"],
+        "--weight-decay": hyper["weight_decay"],
         "--local-learning-rate": given.lr,
         "--lr-decay": DECAY,
-        "--alpha": 0.1,
+        "--global-learning-rate": hyper.get("server_lr", 1.0),
+        "--alpha": hyper.get("alpha", 0.1),
+        "--rho": hyper.get("rho", 0.1),
+        "--lamb": hyper.get("mu", 0.1),
         "--seed": 0,
         "--method": method,
     }
@@ -93,7 +111,7 @@ def our_model(
     result = simulate(
         model,
         (images, labels),
-        method=OURS[method],
+        method=RECIPES[THEIR_NAMES[method]](**published_values(THEIR_NAMES[method])["hyper"]),
         partition=list(np.arange(len(labels)).reshape(NUM_CLIENTS, NUM_IMAGES)),
         cohort_size=NUM_CLIENTS,
         batch_size=NUM_IMAGES,
@@ -110,7 +128,7 @@ def our_model(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--simulator", type=Path, required=True, help="the folder of FL-Simulator")
-    parser.add_argument("--methods", default=",".join(OURS))
+    parser.add_argument("--methods", default=",".join(THEIR_NAMES))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--lr", type=float, default=0.1)
     given = parser.parse_args()

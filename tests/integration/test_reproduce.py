@@ -103,7 +103,7 @@ def test_the_simulators_values_are_those_it_was_published_with(smoke):
     for outcome in outcomes["FLSIM"]:
         own = outcome.request.experiment
         assert (own.cohorts, own.eval_every, own.concentration in (0.6, 0.1)) == ("bernoulli", 1, True)
-        found[outcome.request.group.split(",")[0]] = (own.lr, own.lr_decay, own.hyper)
+        found[outcome.request.group.rpartition(",")[0]] = (own.lr, own.lr_decay, own.hyper)
     for name in ("FedAvg", "FedDyn", "FedSMOO", "FedGAMMA", "MoFedSAM"):
         lr, decay, hyper = found[name]
         assert (lr, hyper["weight_decay"], hyper["clip_norm"]) == (0.1, 1e-3, 10.0)
@@ -114,6 +114,7 @@ def test_the_simulators_values_are_those_it_was_published_with(smoke):
         0.1,
         0.1,
     )
+    assert found["MoFedSAM, alpha 0.1"][2] == {**found["MoFedSAM"][2], "alpha": 0.1}
     assert [found[name][2]["clip_pull"] for name in ("FedDyn", "FedSMOO")] == [False, False]
     assert found["FedLADA with SAM"][2]["rho"] == 0.03
 
