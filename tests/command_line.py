@@ -5,7 +5,10 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import pty
+import select
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -60,22 +63,37 @@ def warm(words, *, program=None, cwd=None, environments=({},)):
     With several environments it is as many processes at once. torch reads OMP_NUM_THREADS when it is imported: there is
     an interpreter for each number.
     """
-    server = _server(environments[0].get("OMP_NUM_THREADS", "1"))
+    threads = environments[0].get("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
         out, err = (str(Path(folder, name)) for name in ("out", "err"))
-        request = {
-            "program": program and str(program),
-            "arguments": words,
-            "cwd": str(cwd or Path.cwd()),
-            "environments": [{**ENVIRONMENT, **own} for own in environments],
-            "out": out,
-            "err": err,
-        }
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        answer = server.stdout.readline()
-        assert answer, "the process that starts commands has died"
-        return subprocess.CompletedProcess(words, int(answer), Path(out).read_text(), Path(err).read_text())
+        code = _ask(threads, _request(words, out, err, program=program, cwd=cwd, environments=environments))
+        return subprocess.CompletedProcess(words, code, Path(out).read_text(), Path(err).read_text())
+
+
+def _request(words, out, err, *, program=None, cwd=None, environments=({},), session=False, **others):
+    """What `warm_process.py` reads."""
+    return {
+        "program": program and str(program),
+        "arguments": [str(word) for word in words],
+        "cwd": str(cwd or Path.cwd()),
+        "environments": [{**ENVIRONMENT, **own} for own in environments],
+        "in": os.devnull,
+        "out": str(out),
+        "err": str(err),
+        "session": session,
+        "ignored": [],
+        "background": False,
+        **others,
+    }
+
+
+def _ask(threads, request):
+    server = _server(threads)
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    answer = server.stdout.readline()
+    assert answer, "the process that starts commands has died"
+    return json.loads(answer)
 
 
 def several(num_processes, words, *, program=None):
@@ -135,15 +153,69 @@ def in_this_process(*words, cwd):
     assert done.exit_code == 0, done.output
 
 
+class Running:
+    """A `fedlada` command in the background."""
+
+    def __init__(self, words, folder, environment, **options):
+        self.out, self.err = Path(folder, "out"), Path(folder, "err")
+        self.out.touch()
+        self.err.touch()
+        places = {"out": self.out, "err": self.err, **options}
+        self.pid = _ask("1", _request(words, environments=[environment], background=True, **places))
+
+    @property
+    def stdout(self):
+        return self.out.read_text()
+
+    @property
+    def stderr(self):
+        return self.err.read_text()
+
+    def poll(self):
+        """The exit code, negative for a signal; None as long as it runs."""
+        return _ask("1", {"poll": self.pid})
+
+    def wait(self, seconds=120):
+        wait_until(lambda: self.poll() is not None, seconds=seconds)
+        return self.poll()
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+
 @contextmanager
-def running(words, **options):
-    """A program in the background that does not outlive a test that fails: `Popen` alone would wait for its end."""
-    with subprocess.Popen(words, env=ENVIRONMENT, **options) as process:
+def running(words, *, environment=None, **options):
+    """A command in the background, a fork like those of `warm`, that does not outlive its test.
+
+    `session` gives it a session of its own, `in`, `out` and `err` are other files than its own, such as a terminal.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        process = Running(words, folder, environment or {}, **options)
         try:
             yield process
-        except BaseException:
-            process.kill()
-            raise
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def on_a_terminal(words, *streams, **environment):
+    """Run a command with these of "out" and "err" at a terminal; what that received. It must succeed."""
+    ours, theirs = pty.openpty()
+    received = []
+
+    def has_ended():
+        ended = process.poll() is not None  # before the last look at what it wrote
+        while select.select([ours], [], [], 0)[0]:
+            received.append(os.read(ours, 65536))
+        return ended
+
+    with running(words, environment=environment, **dict.fromkeys(streams, os.ttyname(theirs))) as process:
+        wait_until(has_ended)
+        assert process.poll() == 0
+    os.close(theirs)
+    os.close(ours)
+    return b"".join(received).decode()
 
 
 def wait_until(condition, process=None, seconds=120):

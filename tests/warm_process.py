@@ -3,7 +3,10 @@
 Reads one JSON request a line: arguments, working directory, the files for standard output and error, a program where
 that is not `fedlada`, and the environment of each process to start, more than one if they are to work together. Forks,
 runs the command in the children as `python -m fedlada` or `python program` would, and answers with the first exit code
-that is not zero. It has imported everything and started nothing: no thread is lost by the fork.
+that is not zero. One that is to run in the background is answered with its process number at once; a request with that
+number as `poll` is answered with its exit code, or with null as long as it runs.
+
+It has imported everything and started nothing: no thread is lost by the fork.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import runpy
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 import matplotlib.figure  # noqa: F401  (imported before the fork)
@@ -31,7 +35,11 @@ for place, _ in fedlada.workbench.cli.COMMANDS.values():
 
 def run(request: dict, environment: dict) -> None:
     """In the child: become the command."""
-    for number, path in enumerate((os.devnull, request["out"], request["err"])):
+    if request["session"]:
+        os.setsid()  # the first terminal that it opens is then its own
+    for number in request["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    for number, path in enumerate((request["in"], request["out"], request["err"])):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     os.chdir(request["cwd"])
     os.environ.clear()
@@ -42,7 +50,9 @@ def run(request: dict, environment: dict) -> None:
     sys.argv = [program or "fedlada", *request["arguments"]]
     code: object = 0 if program else 99
     try:
-        runpy.run_path(program, run_name="__main__") if program else fedlada.workbench.cli.main()
+        # Its workers import what they find as the main module: the command, and not this file with all that it imports.
+        run_main = runpy.run_path if program else partial(runpy.run_module, alter_sys=True)
+        run_main(program or "fedlada", run_name="__main__")
     except SystemExit as exit:
         code = exit.code
         if isinstance(code, str):  # as python does
@@ -61,23 +71,41 @@ def run(request: dict, environment: dict) -> None:
 def serve() -> None:
     """Until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w")
+    ended: dict[int, int] = {}
     for line in sys.stdin:
         request = json.loads(line)
-        children = []
-        for environment in request["environments"]:
-            children.append(os.fork())
-            if children[-1] == 0:
-                run(request, environment)
-        print(_first_failure(set(children)), file=answers, flush=True)
+        if "poll" in request:
+            answer = _poll(request["poll"], ended)
+        else:
+            children = []
+            for environment in request["environments"]:
+                children.append(os.fork())
+                if children[-1] == 0:
+                    run(request, environment)
+            answer = children[0] if request["background"] else _first_failure(set(children), ended)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
-def _first_failure(children: set[int]) -> int:
+def _poll(child: int, ended: dict[int, int]) -> int | None:
+    """The exit code of a process in the background, if it has ended."""
+    if child not in ended:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if not done:
+            return None
+        ended[child] = os.waitstatus_to_exitcode(status)
+    return ended[child]
+
+
+def _first_failure(children: set[int], ended: dict[int, int]) -> int:
     """Wait for all; when one fails the others, which would wait for it, are ended."""
     failure = 0
     while children:
         child, status = os.wait()
-        children.discard(child)
         code = os.waitstatus_to_exitcode(status)
+        if child not in children:  # one in the background
+            ended[child] = code
+            continue
+        children.discard(child)
         if code and not failure:
             failure = code
             for other in children:

@@ -6,13 +6,12 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import threading
 from dataclasses import replace
 
 from filelock import FileLock, Timeout
 
-from command_line import COMMAND, num_rows, rows, running, wait_until
+from command_line import num_rows, rows, running, wait_until
 from fedlada.workbench.campaign.request import Goal, Milestone, Request
 from fedlada.workbench.campaign.run import Budget, Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
@@ -259,8 +258,7 @@ def test_a_killed_sweep_loses_nothing_and_its_workers_end(tmp_path, command):
     """SIGKILL of the parent: two workers hold two runs, end with it, and the same command goes on to the same bits."""
     arguments = ["sweep", "--set", "lr=0.1,0.01", *FLAGS, "--checkpoint-every", "3", "--out", str(tmp_path / "swept")]
     store = tmp_path / "swept" / "runs"
-    endless = [*COMMAND, *arguments, "--rounds", str(ENDLESS), "--jobs", "2"]
-    with running(endless, stderr=subprocess.DEVNULL) as process:
+    with running([*arguments, "--rounds", ENDLESS, "--jobs", 2]) as process:
         wait_until(lambda: sum(num_rows(one) > 4 for one in store.glob("*")) == 2, process)
         process.kill()
     for folder in store.iterdir():

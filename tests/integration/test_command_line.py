@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 
 import fedlada as library
 from command_line import (
-    COMMAND,
     ENVIRONMENT,
     QUICK,
     fedlada,
@@ -39,6 +38,7 @@ from fedlada.workbench.cli import main
 from fedlada.workbench.cli.flags import build_experiment
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.presets import preset
+from held_run import hold, let_go
 
 
 @pytest.fixture(scope="module")
@@ -405,18 +405,22 @@ def test_version():
 
 def test_compare_interrupted_goes_on(tmp_path):
     """Ctrl-C in the middle saves every run, leaves no process behind, and the same command finishes them."""
-    arguments = ["compare", "--methods", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", "400", "--out", str(tmp_path)]
-    with running([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        wait_until(lambda: num_rows(tmp_path / "fedavg-seed0"), process)
+    folders = [tmp_path / f"fedavg-seed{seed}" for seed in (0, 1)]
+    flags = [*hold(tmp_path, num_runs=2), "--rounds", 8, "--out", tmp_path]
+    arguments = ["compare", "--methods", "fedavg", "--seeds", "0,1", *flags]
+    with running([*arguments, "--jobs", 2], session=True, cwd=tmp_path) as process:
+        wait_until(lambda: all(map(num_rows, folders)), process)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group
-        _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130
+        wait_until(lambda: "saving every run" in process.stderr, process)
+        let_go(tmp_path)
+        assert process.wait() == 130
+        errors = process.stderr
     assert f"the same command with --out {tmp_path} resumes it" in errors
     assert "Traceback" not in errors
     wait_until(lambda: _is_group_gone(process.pid), seconds=60)
-    done = len(rows(tmp_path / "fedavg-seed0"))
-    fedlada(*arguments, "--jobs", "1", "--json")
-    assert done <= len(rows(tmp_path / "fedavg-seed0")) == 400
+    assert 1 <= min(len(rows(folder)) for folder in folders) < 8
+    fedlada(*arguments, "--jobs", 1, "--json", cwd=tmp_path)
+    assert [len(rows(folder)) for folder in folders] == [8, 8]
 
 
 def _is_group_gone(group: int) -> bool:
@@ -432,21 +436,11 @@ def _is_group_gone(group: int) -> bool:
 
 
 def test_workers_die_with_a_killed_compare(tmp_path):
-    arguments = [
-        "compare",
-        "--methods",
-        "fedavg",
-        "--seeds",
-        "0,1",
-        *QUICK,
-        "--rounds",
-        "100000",
-        "--out",
-        str(tmp_path),
-    ]
-    with running([*COMMAND, *arguments], stderr=subprocess.DEVNULL, start_new_session=True) as process:
+    words = ["compare", "--methods", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", 100_000, "--jobs", 2]
+    with running([*words, "--out", tmp_path], session=True) as process:
         wait_until(lambda: num_rows(tmp_path / "fedavg-seed0"), process)
         process.kill()
+        assert process.wait() == -signal.SIGKILL
     wait_until(lambda: _is_group_gone(process.pid), seconds=60)
 
 
@@ -523,12 +517,12 @@ def test_a_full_gpu_is_one_sentence_and_the_run_goes_on(tmp_path):
 
 
 def test_interrupted_before_the_first_evaluation(tmp_path):
-    command = [*COMMAND, "run", *QUICK, "--rounds", "5000", "--eval-every", "5000", "--out", str(tmp_path / "r")]
-    with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = ["run", *QUICK, "--rounds", 5000, "--eval-every", 5000, "--out", tmp_path / "r"]
+    with running(words) as process:
         wait_until(lambda: num_rows(tmp_path / "r"), process)
-        process.send_signal(signal.SIGTERM)
-        out, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 130
+        out, errors = process.stdout, process.stderr
     assert "Traceback" not in errors
     assert re.search(r"rounds?\n", out)
     assert "stopped by SIGTERM" in out
@@ -536,14 +530,15 @@ def test_interrupted_before_the_first_evaluation(tmp_path):
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """The run is stopped as soon as its first round is on disk, then goes on to the bits of a run never stopped."""
-    command = [*COMMAND, "run", *QUICK, "--rounds", "300", "--out", str(tmp_path / "r")]
-    with running(command, stderr=subprocess.PIPE, text=True) as process:
+    words = ["run", *hold(tmp_path), "--rounds", 8]
+    with running([*words, "--out", tmp_path / "r"], cwd=tmp_path) as process:
         wait_until(lambda: num_rows(tmp_path / "r"), process)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+        os.kill(process.pid, signal.SIGINT)
+        let_go(tmp_path)
+        assert process.wait() == 130
+        errors = process.stderr
     assert f"continue with: fedlada resume {tmp_path / 'r'}" in errors
-    assert 1 <= len(rows(tmp_path / "r")) < 300
-    fedlada("resume", tmp_path / "r", "--quiet")
-    fedlada("run", *QUICK, "--rounds", 300, "--out", tmp_path / "whole", "--quiet")
+    assert 1 <= len(rows(tmp_path / "r")) < 8
+    fedlada("resume", tmp_path / "r", "--trust", "--quiet", cwd=tmp_path)
+    fedlada(*words, "--out", tmp_path / "whole", "--quiet", cwd=tmp_path)
     assert rows(tmp_path / "r") == rows(tmp_path / "whole")

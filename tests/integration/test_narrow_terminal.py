@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
 
 import pytest
 
-from command_line import COMMAND, ENVIRONMENT
+from command_line import on_a_terminal
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def in_a_terminal(*words: str, columns: int) -> list[str]:
     """The lines that a command writes to a terminal so wide."""
-    ours, theirs = pty.openpty()
-    environment = {**ENVIRONMENT, "COLUMNS": str(columns), "TERM": "xterm"}
-    with subprocess.Popen([*COMMAND, *words], stdout=theirs, stdin=subprocess.DEVNULL, env=environment) as process:
-        os.close(theirs)
-        text = b"".join(_chunks(ours))
-        os.close(ours)
-        assert process.wait(timeout=120) == 0
-    return COLOURS.sub("", text.decode()).splitlines()
-
-
-def _chunks(descriptor: int):
-    while True:
-        try:
-            chunk = os.read(descriptor, 65536)
-        except OSError:  # Linux's way to say that the other end is closed
-            return
-        if not chunk:
-            return
-        yield chunk
+    text = on_a_terminal(words, "out", COLUMNS=str(columns), TERM="xterm")
+    return COLOURS.sub("", text).splitlines()
 
 
 @pytest.mark.parametrize("columns", [80, 200])

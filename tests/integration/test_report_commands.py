@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fedlada as library
-from command_line import COMMAND, running
+from command_line import running, wait_until
 from fedlada.workbench.cli import main
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.stored import write_command, write_tables
@@ -111,20 +111,19 @@ def test_what_cannot_be_reported_is_a_sentence(compared, command, tmp_path):
 
 
 def test_watch_says_where_it_is_and_ends_with_ctrl_c(compared, command):
-    words = [*COMMAND, "watch", str(compared)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with running(words, text=True, **pipes) as process:
-        port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
+    with running(["watch", compared]) as process:
+        wait_until(lambda: "\n" in process.stdout, process)
+        port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout)[1])
         code, _, taken = command("watch", compared, "--port", port)
         assert code == 2
         assert f"port {port} cannot be used: Address already in use" in taken
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request("GET", "/data")
         assert len(json.loads(connection.getresponse().read())["runs"]) == 4
-        process.send_signal(signal.SIGINT)  # with a connection still open
-        _, errors = process.communicate(timeout=30)
+        os.kill(process.pid, signal.SIGINT)  # with a connection still open
+        assert process.wait() == 0
         connection.close()
-    assert process.returncode == 0
+        errors = process.stderr
     assert errors == "fedlada: stopped watching; the runs continue\n"
 
 
