@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 
 from fedlada import FederatedMethod, LocalTransform, data, server, simulate
 from fedlada.methods.testing.transforms import GRADIENTS, check_transform, one_round
+from fedlada.training.resolve import resolve_method
 from method_table import METHODS
 
 
@@ -225,3 +226,28 @@ def test_our_own_transforms_go_through_the_whole_trial(name):
     for changes in ({}, *row.variants):
         for part in row.method(**changes).local:
             assert one_round(part, torch.tensor(GRADIENTS))  # nothing in it fails, which the trial would overlook
+
+
+def test_a_method_that_is_resolved_again_is_tried_once():
+    """As a node of a federation does for each message."""
+    calls = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Counted(LocalTransform):
+        is_wrong: bool = False
+
+        def apply(self, update, local, step):
+            calls.append(self)
+            return (update.mean() if self.is_wrong else update), local
+
+    method = FederatedMethod(name="counted", local=(Counted(),), server=server.SGD())
+    resolve_method(method)
+    num_calls = len(calls)
+    resolve_method(method)
+    assert len(calls) == num_calls > 0
+    resolve_method(replace(method, local=(Counted(),)))  # another object
+    assert len(calls) == 2 * num_calls
+    wrong = replace(method, local=(Counted(is_wrong=True),))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Counted"):
+            resolve_method(wrong)
