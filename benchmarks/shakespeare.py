@@ -392,16 +392,19 @@ def run_all(runs: Sequence[Run], results: Results, place: Place, num_processes: 
     print(f"{len(missing)} of {len(runs)} runs to make", flush=True)
     if not missing:
         return 0
-    context = multiprocessing.get_context("spawn")
+    # A fork has imported everything, but cannot use a GPU.
+    is_forked = sys.platform == "linux" and place.device == "cpu"
+    context = multiprocessing.get_context("fork" if is_forked else "spawn")
     tasks, news, stop = context.Queue(), context.Queue(), context.Event()
     num_processes = min(num_processes, len(missing))
-    for task in (*((run, results.seconds(run)) for run in missing), *[None] * num_processes):
-        tasks.put(task)
     # The processes compile on their own: a pool of compilers for each would take the CPU from all.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     processes = [context.Process(target=work, args=(tasks, news, stop, place)) for _ in range(num_processes)]
     for process in processes:
         process.start()
+    # Put by a thread of its own, which a fork must not interrupt.
+    for task in (*((run, results.seconds(run)) for run in missing), *[None] * num_processes):
+        tasks.put(task)
     num_failed, num_made, began = 0, 0, time.time()
     while True:
         try:
