@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -25,19 +26,29 @@ from tasks import UNEQUAL, blobs, small_net
 QUICK = ["--model", "mlp", "--local-steps", "2", "--num-clients", "8", "--cohort-size", "2", "--checkpoint-every", "2"]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of six rounds and one of eight, which nobody touches."""
+    folders = {rounds: tmp_path_factory.mktemp("made") / str(rounds) for rounds in (6, 8)}
+    for rounds, folder in folders.items():
+        fedlada("run", "--method", "scaffold", *QUICK, "--rounds", rounds, "--out", folder, "--quiet")
+    return folders
+
+
 @pytest.fixture
-def six_rounds(tmp_path):
-    folder = tmp_path / "run"
-    fedlada("run", "--method", "scaffold", *QUICK, "--rounds", 6, "--out", folder, "--quiet")
-    return folder
+def six_rounds(made, tmp_path):
+    """A copy, in which anything can go wrong."""
+    return shutil.copytree(made[6], tmp_path / "run")
 
 
-def resumed_equals_whole(folder, tmp_path, rounds=8):
-    done = fedlada("resume", folder, "--rounds", rounds, "--quiet")
-    whole = tmp_path / "whole"
-    fedlada("run", "--method", "scaffold", *QUICK, "--rounds", rounds, "--out", whole, "--quiet")
-    assert rows(folder) == rows(whole)
-    return done
+@pytest.fixture
+def resumed_equals_whole(made):
+    def check(folder):
+        done = fedlada("resume", folder, "--rounds", 8, "--quiet")
+        assert rows(folder) == rows(made[8])
+        return done
+
+    return check
 
 
 def test_the_last_two_checkpoints_and_the_best_are_kept(six_rounds):
@@ -79,8 +90,8 @@ def test_every_file_is_for_those_whom_the_umask_lets_read(six_rounds):
     assert {path.stat().st_mode for path in six_rounds.rglob("*.safetensors")} == {usual}
 
 
-def test_resuming_goes_on_further(six_rounds, tmp_path):
-    resumed_equals_whole(six_rounds, tmp_path)
+def test_resuming_goes_on_further(six_rounds, resumed_equals_whole):
+    resumed_equals_whole(six_rounds)
 
 
 @pytest.mark.parametrize(
@@ -95,26 +106,26 @@ def test_resuming_goes_on_further(six_rounds, tmp_path):
     ],
     ids=["half a manifest", "empty manifest", "another manifest", "cut", "one bit", "missing"],
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(six_rounds, tmp_path, name, damage):
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(six_rounds, resumed_equals_whole, name, damage):
     path = six_rounds / "checkpoints" / name
     data = damage(path.read_bytes())
     path.unlink() if data is None else path.write_bytes(data)
-    done = resumed_equals_whole(six_rounds, tmp_path)
+    done = resumed_equals_whole(six_rounds)
     assert name in done.stderr
     assert "the checkpoint before it is used" in done.stderr
 
 
-def test_when_all_checkpoints_are_damaged_the_run_starts_again(six_rounds, tmp_path):
+def test_when_all_checkpoints_are_damaged_the_run_starts_again(six_rounds, resumed_equals_whole):
     for path in (six_rounds / "checkpoints").glob("round-*.safetensors"):
         path.write_bytes(b"")
-    done = resumed_equals_whole(six_rounds, tmp_path)
+    done = resumed_equals_whole(six_rounds)
     assert done.stderr.count("the checkpoint before it is used") == 2
 
 
-def test_lost_metrics_are_noticed(six_rounds, tmp_path):
+def test_lost_metrics_are_noticed(six_rounds, resumed_equals_whole):
     path = six_rounds / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:5]) + '{"round": 6, "lr"')
-    done = resumed_equals_whole(six_rounds, tmp_path)
+    done = resumed_equals_whole(six_rounds)
     assert "has no line for round 6" in done.stderr
 
 
@@ -188,7 +199,7 @@ def re_sentence(text):
     return text.splitlines()[-1]
 
 
-def test_a_disk_that_fills_up_loses_nothing(tmp_path):
+def test_a_disk_that_fills_up_loses_nothing(tmp_path, resumed_equals_whole):
     """A limit on the size of files stands for the full disk: checkpoints no longer fit, the run ends in a sentence."""
     folder = tmp_path / "run"
     arguments = ["run", "--method", "scaffold", *QUICK, "--rounds", "8", "--out", str(folder), "--quiet"]
@@ -206,7 +217,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path):
     assert "File too large" in run.stderr
     assert run.stderr.count("\n") == 1
     assert not list(folder.rglob("*.part"))
-    resumed_equals_whole(folder, tmp_path)
+    resumed_equals_whole(folder)
 
 
 # ---- from Python ----------------------------------------------------------------------------------------------
@@ -451,20 +462,20 @@ def test_a_damaged_line_of_metrics_loses_none_of_the_others(tmp_path, capsys):
     assert len(list(tmp_path.glob("metrics.old*"))) == 2
 
 
-def test_bytes_that_are_no_text_are_damage_like_any_other(six_rounds, tmp_path):
+def test_bytes_that_are_no_text_are_damage_like_any_other(six_rounds, resumed_equals_whole):
     (six_rounds / "checkpoints" / "round-000006.json").write_bytes(b"\xff\xfe")
     with (six_rounds / "metrics.jsonl").open("ab") as file:
         file.write(b"\xff\xfe{")
-    done = resumed_equals_whole(six_rounds, tmp_path)
+    done = resumed_equals_whole(six_rounds)
     assert "round-000006.json is damaged" in done.stderr
 
 
-def test_a_folder_without_a_newer_flag_goes_on(six_rounds, tmp_path):
+def test_a_folder_without_a_newer_flag_goes_on(six_rounds, resumed_equals_whole):
     path = six_rounds / "config.json"
     config = json.loads(path.read_text())
     del config["size_spread"]
     path.write_text(json.dumps(config))
-    resumed_equals_whole(six_rounds, tmp_path)
+    resumed_equals_whole(six_rounds)
 
 
 def test_a_broken_configuration_is_named(six_rounds):
