@@ -28,8 +28,10 @@ def pytest_collection():
         os.environ["TRITON_INTERPRET"] = "1"
 
 
-def pytest_ignore_collect(collection_path):
-    """Import no file to learn that it holds neither tests nor examples: some of them import much."""
+def pytest_ignore_collect(collection_path, config):
+    """Import no file to learn that it holds no tests and no examples, or slow tests alone: some of them import much."""
+    if config.option.markexpr == "not slow" and collection_path.name == "integration":
+        return True
     if collection_path.suffix == ".py" and not collection_path.name.startswith("test_"):
         return ">>>" not in collection_path.read_text() or None
     return None

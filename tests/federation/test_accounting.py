@@ -2,59 +2,71 @@
 
 from __future__ import annotations
 
-import dp_accounting
 import pytest
 import torch
-from dp_accounting import pld, rdp
 from fedlada.cohorts import Bernoulli, Everyone, FixedSize, Scheduled
 from fedlada.combine import Private
-from scipy import stats
 
 from fedlada.federation.accounting import BLOCK, INTERVAL, Accountant, Sampling, least_noise, sampling_of, with_noise
 from fedlada.federation.gaussian import from_seed, from_system
 
 pytestmark = pytest.mark.slow
 
-RELATION = dp_accounting.NeighboringRelation
-GAUSSIAN = dp_accounting.GaussianDpEvent
+
+@pytest.fixture(scope="module")
+def library():
+    """Takes a second to import: here and not where all tests are collected."""
+    import dp_accounting
+    import dp_accounting.pld
+    import dp_accounting.rdp
+
+    return dp_accounting
 
 
-def by_events(event, rounds, delta, relation=RELATION.ADD_OR_REMOVE_ONE):
+@pytest.fixture(scope="module")
+def by_events(library):
     """Through the library's own accountant, which composes all rounds at once."""
-    return pld.PLDAccountant(relation, INTERVAL).compose(event, rounds).get_epsilon(delta)
+
+    def epsilon(event, rounds, delta, relation=library.NeighboringRelation.ADD_OR_REMOVE_ONE):
+        return library.pld.PLDAccountant(relation, INTERVAL).compose(event, rounds).get_epsilon(delta)
+
+    return epsilon
 
 
 @pytest.mark.parametrize("rounds", [1, 40, BLOCK, 100])
-def test_poisson_sampling_equals_the_library(rounds):
+def test_poisson_sampling_equals_the_library(rounds, library, by_events):
     ours = Accountant(Sampling(50, 1000, by_coins=True), 1.2, 1e-5).epsilon(rounds)
-    theirs = by_events(dp_accounting.PoissonSampledDpEvent(0.05, GAUSSIAN(1.2)), rounds, 1e-5)
+    theirs = by_events(library.PoissonSampledDpEvent(0.05, library.GaussianDpEvent(1.2)), rounds, 1e-5)
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
-def test_full_participation_equals_the_library():
+def test_full_participation_equals_the_library(library, by_events):
     ours = Accountant(Sampling(10, 10, by_coins=False), 4.0, 1e-5).epsilon(20)
-    assert ours == pytest.approx(by_events(GAUSSIAN(4.0), 20, 1e-5), rel=1e-3)  # theirs is one mechanism, ours twenty
+    assert ours == pytest.approx(
+        by_events(library.GaussianDpEvent(4.0), 20, 1e-5), rel=1e-3
+    )  # theirs is one mechanism, ours twenty
 
 
-def test_a_fixed_size_equals_the_library_and_replaces_a_client():
+def test_a_fixed_size_equals_the_library_and_replaces_a_client(library, by_events):
+    replaced = library.NeighboringRelation.REPLACE_ONE
     ours = Accountant(Sampling(10, 100, by_coins=False), 6.0, 1e-5).epsilon(30)
-    event = dp_accounting.TruncatedSubsampledGaussianDpEvent(100, 1.0, 10, 6.0)
-    assert ours == pytest.approx(by_events(event, 30, 1e-5, RELATION.REPLACE_ONE), abs=1e-6)
+    event = library.TruncatedSubsampledGaussianDpEvent(100, 1.0, 10, 6.0)
+    assert ours == pytest.approx(by_events(event, 30, 1e-5, replaced), abs=1e-6)
     # Another proof, by Rényi divergences with twice the clip as the sensitivity, must not say less by far.
-    event = dp_accounting.SampledWithoutReplacementDpEvent(100, 10, GAUSSIAN(6.0 / 2))
-    other = rdp.RdpAccountant(neighboring_relation=RELATION.REPLACE_ONE).compose(event, 30).get_epsilon(1e-5)
+    event = library.SampledWithoutReplacementDpEvent(100, 10, library.GaussianDpEvent(6.0 / 2))
+    other = library.rdp.RdpAccountant(neighboring_relation=replaced).compose(event, 30).get_epsilon(1e-5)
     assert 0.5 * other < ours < other
     coins = Accountant(Sampling(10, 100, by_coins=True), 6.0, 1e-5).epsilon(30)
     assert ours > 2 * coins  # who is replaced moves the sum by twice the clip
 
 
 @pytest.mark.slow
-def test_the_noise_of_the_published_setting_of_pfl():
+def test_the_noise_of_the_published_setting_of_pfl(library):
     """Clip 0.4, epsilon 2, delta 1e-6, 1500 rounds of 1000 clients out of a million: pfl's search, to its tolerance."""
     private = Private(0.4, epsilon=2.0, delta=1e-6, noise_cohort=1000, noise_population=10**6)
     found = with_noise(private, FixedSize(50), 1000, 1500).noise_multiplier
     assert found == pytest.approx(0.616145, rel=1e-3)  # what its PLDPrivacyAccountant finds, at an interval of 1e-4
-    theirs = pld.privacy_loss_distribution.from_gaussian_mechanism(
+    theirs = library.pld.privacy_loss_distribution.from_gaussian_mechanism(
         standard_deviation=found, sensitivity=1, sampling_prob=1000 / 1e6, value_discretization_interval=1e-3
     )
     assert 1.995 < theirs.self_compose(1500).get_epsilon_for_delta(1e-6) <= 2.0
@@ -90,6 +102,8 @@ def test_what_is_sampled_how():
 
 @pytest.mark.parametrize("source", [from_seed(7, 3), from_system], ids=["seed", "system"])
 def test_the_noise_is_standard_normal(source):
+    from scipy import stats
+
     numbers = source("delta", torch.empty(200_001, dtype=torch.float64)).numpy()
     assert stats.kstest(numbers, "norm").pvalue > 1e-4
     assert abs(numbers.std() - 1) < 0.01

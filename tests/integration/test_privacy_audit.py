@@ -13,7 +13,6 @@ import pytest
 import torch
 from fedlada.cohorts import Everyone
 from fedlada.combine import Private
-from scipy import stats
 from torch import nn
 
 from fedlada import recipes
@@ -57,6 +56,8 @@ def model():
 
 def least_epsilon(runs):
     """A lower bound of epsilon, by Clopper and Pearson, from the rates of a membership test in both directions."""
+    from scipy import stats  # takes half a second: not where all tests are collected
+
     method = recipes.fedavg().with_combiner(PRIVATE)
     threshold = ROUNDS * PRIVATE.clip / CLIENTS / 2  # half of the way that the client alone would move the model
     there, away = (np.fromiter(moved(is_there, method, runs), float) for is_there in (True, False))
