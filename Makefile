@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
+EXTRAS ?= dev
 # Python 3.12 from the path, or where pyenv keeps it without putting it there.
 OLDEST_PYTHON ?= $(firstword $(shell python3.12 -c 'print("python3.12")' 2>/dev/null) $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
 STAMP := $(VENV)/.installed
@@ -23,7 +24,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@touch $(STAMP)
 
 $(DEV): $(STAMP)
-	$(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable '.[dev]'
+	$(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'
 	@touch $(DEV)
 
 setup: $(STAMP) ## make the virtual environment with what the demo needs
@@ -62,9 +63,11 @@ format: $(DEV) ## put the code into the house style
 docs: $(DEV) ## build the documentation's site in build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-dist: $(DEV) ## build wheel and sdist, install the wheel on its own and use it
-	rm -rf dist build/dist-check
-	$(BIN)/python -m build --installer pip
+dist: ## build wheel and sdist, install the wheel on its own and use it
+	rm -rf dist build/dist-build build/dist-check
+	$(PYTHON) -m venv build/dist-build
+	build/dist-build/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) build
+	build/dist-build/bin/python -m build --installer pip
 	$(PYTHON) -m venv build/dist-check
 	build/dist-check/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) dist/*.whl
 	cd build && dist-check/bin/fedlada --version && dist-check/bin/fedlada methods
