@@ -46,6 +46,28 @@ def when_asked_to_end(
             signal.signal(number, old)
 
 
+@contextmanager
+def held_back(signals: Sequence[int]) -> Iterator[None]:
+    """Let these signals wait until the end. Processes that are started meanwhile do not get them either."""
+    arrived: list[int] = []
+    blocks = hasattr(signal, "pthread_sigmask")  # not on Windows
+    with when_asked_to_end(lambda number, _: arrived.append(number), signals):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signals) if blocks else set()
+        try:
+            yield
+        finally:
+            if blocks:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    for number in arrived:  # also those that another thread took
+        signal.raise_signal(number)
+
+
+def let_through(signals: Sequence[int]) -> None:
+    """In a process that was started while they were held back."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
 def _let_go_of_the_terminal() -> None:
     """Discard later output: writing to a closed terminal would end the run with an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

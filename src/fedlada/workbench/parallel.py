@@ -30,11 +30,13 @@ from fedlada.training.history import Row
 from fedlada.training.observers import describe
 from fedlada.training.simulation import Observer, Simulation, TrainingDiverged
 from fedlada.workbench.campaign.request import Goal
-from fedlada.workbench.ending import SIGNALS, when_asked_to_end
+from fedlada.workbench.ending import SIGNALS, held_back, let_through, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.progress import Course, Display, display_for
 from fedlada.workbench.words import asked_of_a_full_gpu, show_warnings_as_lines
 
+FOR_THE_PARENT = tuple(number for number in SIGNALS if number != signal.SIGTERM)
+"""Signals that a terminal sends to workers too; the parent decides what they do."""
 DIVERGED_FILE = "diverged.json"
 """File in the folder of a run that diverged, with the round and the error message: it would diverge again."""
 
@@ -122,10 +124,10 @@ def _run_in_processes(
         ) as pool,
         when_asked_to_end(signal.default_int_handler),
     ):
-        # Inherited by the workers until they begin.
-        with when_asked_to_end(signal.SIG_IGN, [number for number in SIGNALS if number != signal.SIGTERM]):
-            futures = [pool.submit(_work_for_parent, number, job) for number, job in enumerate(jobs)]
+        futures: list[Future[str]] = []
         try:
+            with held_back(FOR_THE_PARENT):
+                futures += [pool.submit(_work_for_parent, number, job) for number, job in enumerate(jobs)]
             _watch(futures, news, display)
         except KeyboardInterrupt:
             stop.set()
@@ -202,7 +204,8 @@ def _start_worker(channel: _Channel, threads: int) -> None:
     # Whoever started the server of forks, and with whatever settings: only the parent decides. A kill is meant for the
     # one that it is sent to.
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN if number in FOR_THE_PARENT else signal.SIG_DFL)
+    let_through(FOR_THE_PARENT)
     torch.set_num_threads(threads)
     np.random.seed()  # noqa: NPY002  (forks share a state, from which a user's transforms may draw)
     show_warnings_as_lines()
