@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fedlada.data import as_samples
-from fedlada.engines.dropout import CounterDropout, elements_if_dropped, step_keys
+from fedlada.engines.dropout import CounterDropout, dropout_of_steps, elements_if_dropped, step_keys
 from fedlada.engines.masks import Elements, kept_places
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import assign
@@ -68,6 +68,15 @@ def test_keys_of_steps_depend_on_seed_round_client_and_step():
     assert keys(num_steps=2) == keys()[:2]  # a straggler's are the first of them
     found = [*keys(), *keys(seed=2), *keys(round=3), *keys(client=4)]
     assert len(set(found)) == len(found)
+
+
+def test_each_step_has_the_masks_of_its_key():
+    """Also after the calls whose keys are made ahead."""
+    work = assign(np.arange(8), LocalWork(batch_size=2), seed=1, round=2, client=3, num_steps=4)
+    for make, key in zip(dropout_of_steps(ELEMENTS, work, CPU), step_keys(work).tolist(), strict=True):
+        for again in (make(), make()):
+            alone = mode(key)
+            assert all(torch.equal(again.keep((9,), CPU, 0.5), alone.keep((9,), CPU, 0.5)) for _ in range(150))
 
 
 def test_a_place_keeps_its_mask_in_a_larger_batch():

@@ -23,7 +23,8 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from fedlada.data.samples import Samples
 from fedlada.engines.attention import attention
-from fedlada.engines.masks import Elements, kept_places, mixed
+from fedlada.engines.bit_masks import can_mask, masked
+from fedlada.engines.masks import Elements, kept_bits, kept_places, mixed
 from fedlada.engines.opened import OPENED, opened
 from fedlada.federation.plan import Assignment
 from fedlada.federation.randomness import bits, words
@@ -32,6 +33,12 @@ from fedlada.models.flat import FlatModel
 
 MakeMode = Callable[[], AbstractContextManager[Any]]
 """Makes the mode of a forward pass: a new one each time, with the same masks."""
+
+Draw = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+"""Makes a mask from the hashes of its elements, the two words of a key and the probability of being dropped."""
+
+Words = tuple[Tensor, Tensor]
+"""The low and the high 32 bits of keys, each as int32."""
 
 CALLS = 64
 """Number of calls whose keys are made at once: a few small operations per step, not per call."""
@@ -42,6 +49,12 @@ def step_keys(work: Assignment) -> np.ndarray[Any, np.dtype[np.int64]]:
     return words(bits(work.seed, "dropout masks"), work.num_steps).view(np.int64)
 
 
+def call_words(keys: Tensor, elements: Elements, block: int) -> Words:
+    """The keys `[..., CALLS]` of a block of calls in the forward passes of these keys."""
+    table = mixed(keys[..., None] + elements.calls(block * CALLS, CALLS, keys.device))
+    return ((table << 32) >> 32).to(torch.int32), (table >> 32).to(torch.int32)
+
+
 class CounterDropout(TorchFunctionMode):
     """Draws the dropout of one forward pass from `keys` (int64): one of one client, or `[C]` of a joint batch.
 
@@ -50,13 +63,19 @@ class CounterDropout(TorchFunctionMode):
     """
 
     def __init__(
-        self, keys: Tensor, elements: Elements, *, num_samples: int | None = None, in_check: bool = False
+        self,
+        keys: Tensor,
+        elements: Elements,
+        *,
+        num_samples: int | None = None,
+        in_check: bool = False,
+        tables: Sequence[Words] = (),
     ) -> None:
         super().__init__()
         self.keys, self.elements = keys, elements
         self.num_samples, self.in_check = num_samples, in_check
         self.num_calls = 0
-        self.tables: list[tuple[Tensor, Tensor]] = []
+        self.tables = list(tables)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -70,7 +89,7 @@ class CounterDropout(TorchFunctionMode):
             return func(*args, **kwargs)
         return replaced(self, func, *args, **kwargs)
 
-    def keep(self, shape: Sequence[int], device: torch.device, p: float) -> Tensor:
+    def keep(self, shape: Sequence[int], device: torch.device, p: float, draw: Draw = kept_places) -> Tensor:
         """The mask of kept elements for that shape: each is kept with probability 1 - p."""
         low, high = self._call_key()
         own = tuple(shape)
@@ -78,15 +97,14 @@ class CounterDropout(TorchFunctionMode):
             if not own or self.num_samples is None or own[0] % self.num_samples:
                 raise ValueError("dropout of a tensor whose first axis is not that of the samples")
             own = (own[0] // len(self.keys), *own[1:])
-        kept = kept_places(self.elements.of(own, device), low, high, 0.5 if self.in_check else p)
+        kept = draw(self.elements.of(own, device), low, high, 0.5 if self.in_check else p)
         return kept.view(tuple(shape)) if self.keys.ndim else kept
 
-    def _call_key(self) -> tuple[Tensor, Tensor]:
+    def _call_key(self) -> Words:
         """Two words of 32 bits for the next call."""
         block, place = divmod(self.num_calls, CALLS)
         if block == len(self.tables):
-            table = mixed(self.keys[..., None] + self.elements.calls(block * CALLS, CALLS, self.keys.device))
-            self.tables.append((((table << 32) >> 32).to(torch.int32), (table >> 32).to(torch.int32)))
+            self.tables.append(call_words(self.keys, self.elements, block))
         self.num_calls += 1
         low, high = self.tables[block]
         return low[..., place], high[..., place]
@@ -94,6 +112,8 @@ class CounterDropout(TorchFunctionMode):
     def drop(self, x: Tensor, p: float, shape: Sequence[int] | None = None) -> Tensor:
         """x with dropped elements set to zero and the others scaled; `shape` is that of the mask."""
         scale = 0.0 if p == 1 else 1 / (1 - p)
+        if shape is None and can_mask(x):
+            return masked(x, self.keep(x.shape, x.device, p, kept_bits), scale)
         kept = self.keep(x.shape if shape is None else shape, x.device, p)
         return torch.where(kept, x * scale, torch.zeros((), dtype=x.dtype, device=x.device))
 
@@ -206,4 +226,6 @@ def dropout_of_steps(elements: Elements | None, work: Assignment, device: torch.
     if elements is None:
         return [nullcontext] * work.num_steps
     keys = torch.from_numpy(step_keys(work)).to(device)
-    return [partial(CounterDropout, key, elements) for key in keys]
+    low, high = call_words(keys, elements, 0)  # of all steps at once
+    steps = zip(keys, low, high, strict=True)
+    return [partial(CounterDropout, key, elements, tables=[(one, other)]) for key, one, other in steps]

@@ -82,10 +82,7 @@ class _Kept(torch.autograd.Function):
         if kernel is not None:
             kept = kernel(elements, low.reshape(-1), high.reshape(-1), limit)
             return kept if low.ndim else kept[0]
-        low, high = (one.view(*one.shape, *([1] * elements.ndim)) if one.ndim else one for one in (low, high))
-        x = (elements ^ low).mul_(0x7FEB352D)  # in place from here on, which is faster on a CPU
-        x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF))
-        return x.add_(high).mul_(-2073254261) >= limit
+        return _drawn(elements, low, high) >= limit
 
     @staticmethod
     def setup_context(ctx: Any, _inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -97,6 +94,14 @@ class _Kept(torch.autograd.Function):
         assert in_dims[:3] == (None, 0, 0)
         kept: Tensor = _Kept.apply(*arguments)  # type: ignore[no-untyped-call]
         return kept, 0
+
+
+def _drawn(elements: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """A random number (int32) for each element and key."""
+    low, high = (one.view(*one.shape, *([1] * elements.ndim)) if one.ndim else one for one in (low, high))
+    x = (elements ^ low).mul_(0x7FEB352D)  # in place from here on, which is faster on a CPU
+    x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF))
+    return x.add_(high).mul_(-2073254261)
 
 
 @cache
@@ -121,3 +126,10 @@ def kept_places(elements: Tensor, low: Tensor, high: Tensor, p: float) -> Tensor
         return torch.zeros((*low.shape, *elements.shape), dtype=torch.bool, device=elements.device)
     kept: Tensor = _Kept.apply(elements, low, high, limit)  # type: ignore[no-untyped-call]
     return kept
+
+
+def kept_bits(elements: Tensor, low: Tensor, high: Tensor, p: float) -> Tensor:
+    """The same mask as words (int32) of 32 equal bits: all set, -1, where an element is kept."""
+    limit = round(p * 2**32) - 2**31
+    drawn = _drawn(elements, low, high)
+    return drawn.zero_() if limit >= 2**31 else drawn.ge_(limit).neg_()
