@@ -105,7 +105,32 @@ class Penalised(nn.Module):
         return self.last(x) + ItsOwnGradient.apply(self.scale)
 
 
-MODELS = [Plain, SharedGradient, Penalised, lambda: Clamped(6, 3), Renormed]
+class Product(torch.autograd.Function):
+    """An inner product, whose gradients are given as views of the two parameters."""
+
+    @staticmethod
+    def forward(ctx, one, other):
+        ctx.save_for_backward(one, other)
+        return one @ other
+
+    @staticmethod
+    def backward(ctx, _grad):
+        one, other = ctx.saved_tensors
+        return other.view(-1), one.view(-1)
+
+
+class Crossed(nn.Module):
+    """Each of two parameters is the other's gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.one, self.other = nn.Linear(6, 3), *(nn.Parameter(torch.randn(4)) for _ in range(2))
+
+    def forward(self, x):
+        return self.last(x) + Product.apply(self.one, self.other)
+
+
+MODELS = [Plain, Crossed, SharedGradient, Penalised, lambda: Clamped(6, 3), Renormed]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -121,7 +146,7 @@ def engine(model, method):
     return SequentialEngine(model, method, samples, None, device=torch.device("cpu"), dtype=torch.float32)
 
 
-@pytest.mark.parametrize(("make", "in_place"), list(zip(MODELS, (True, True, True, False, False), strict=True)))
+@pytest.mark.parametrize(("make", "in_place"), list(zip(MODELS, (True, True, True, True, False, False), strict=True)))
 def test_which_models_are_stepped_in_place(make, in_place):
     assert engine(make(), fedlada.recipes.fedavg()).in_place == in_place
 

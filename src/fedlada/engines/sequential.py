@@ -26,7 +26,7 @@ from fedlada.federation.randomness import seed_generators
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Local, map_tensors
 from fedlada.models.call import call
-from fedlada.models.flat import FlatModel, model_with
+from fedlada.models.flat import FlatModel, has_negative_zeros, model_with
 
 
 class SequentialEngine(Engine):
@@ -55,6 +55,8 @@ class SequentialEngine(Engine):
                 self.elements = elements_if_dropped(self.flat, samples)
         # The model's own memory can hold a client's parameters if nobody else reads or writes them.
         self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
+        self.signed_zeros = False
+        """Whether zeros in gradients may be negative, as autograd gives them: no parameter of the client is one."""
         # Kept, because on a CPU the first use of new memory costs as much as the norm that needs it.
         needs_wide = device.type == "cpu" and self.flat.vector.dtype != torch.float64
         self.wide = torch.empty_like(self.flat.vector, dtype=torch.float64) if needs_wide else None
@@ -115,7 +117,9 @@ class SequentialEngine(Engine):
     def _step(self, local: Local, gradient_at: BatchGradient) -> Local:
         if not self.in_place:
             return self.method.step(local, gradient_at)
-        params, gradients = self.flat.parts_of(gradient_at.loss_at(local.params))
+        if local.params is not self.flat.vector:  # a client's first step; steps make no negative zeros
+            self.signed_zeros = not has_negative_zeros(local.params)
+        params, gradients = self.flat.parts_of(gradient_at.loss_at(local.params), signed_zeros=self.signed_zeros)
         if params:
             self.method.descend(params, gradients, local.lr)
         return replace(local, params=self.flat.vector)

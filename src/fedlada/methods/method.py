@@ -141,11 +141,15 @@ class FederatedMethod:
     def descend(self, params: list[Tensor], gradients: list[Tensor], lr: Scalar) -> None:
         """One local step of a method without transforms, to the bits of `step`, in the parameters' own memory.
 
-        The vectors are given in parts. The gradients are overwritten too: no transform can hold them.
+        The vectors are given in parts. A negative zero among the gradients counts where a parameter is one too.
         """
         assert not self.local, "transforms work on whole vectors, and may hold them"
-        torch._foreach_mul_(gradients, -lr)
-        torch._foreach_add_(params, gradients)
+        if params[0].device.type == "cpu":
+            # One pass over memory. The division keeps the product from being fused with the sum, to other bits.
+            one = torch.ones((), dtype=params[0].dtype)
+            torch._foreach_addcdiv_(params, gradients, [one] * len(params), value=-float(lr))
+        else:
+            torch._foreach_add_(params, torch._foreach_mul(gradients, -lr))
 
     @property
     def looks_ahead(self) -> bool:

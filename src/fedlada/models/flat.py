@@ -61,9 +61,10 @@ def private_copy(model: nn.Module, device: torch.device | None = None, dtype: to
 
 def set_training(model: nn.Module) -> None:
     """Set training mode, except for frozen parts that the user put into evaluation mode."""
-    parameters = list(model.parameters())
-    if parameters and not model.training and not any(parameter.requires_grad for parameter in parameters):
-        return
+    if not model.training:
+        parameters = list(model.parameters())
+        if parameters and not any(parameter.requires_grad for parameter in parameters):
+            return
     model.training = True
     for child in model.children():
         set_training(child)
@@ -132,20 +133,18 @@ class FlatModel:
                 torch.add(own, 0.0, out=place)  # not a copy: no zero is negative
         return gradient
 
-    def parts_of(self, loss: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters that a loss depends on, in the memory of `vector`, and their gradients, which may be changed.
+    def parts_of(self, loss: Tensor, *, signed_zeros: bool = False) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that a loss depends on, in the memory of `vector`, and their gradients, to be read only.
 
-        That is the same gradient as `gradient_of` gives, without a copy.
+        That is the same gradient as `gradient_of` gives, without a copy. With `signed_zeros` zeros may be negative.
         """
         found = [(place, own) for place, own in zip(self.places, self._backward(loss), strict=True) if own is not None]
         gradients = [own for _, own in found]
-        # Autograd may give a tensor twice, and a user's function a view of a parameter or of a buffer.
-        taken = {_address(one) for one in (self.vector, *self.module.buffers())}
-        own = [_address(one) for one in gradients]
-        if len(set(own)) < len(own) or not taken.isdisjoint(own):
+        # A user's function may give a view of a parameter, which changes while the gradients are read.
+        if _address(self.vector) in map(_address, gradients):
             gradients = [one.clone() for one in gradients]
-        if gradients:
-            torch._foreach_add_(gradients, 0.0)  # no zero is negative
+        if not signed_zeros:
+            gradients = [one + 0.0 for one in gradients]
         return [place for place, _ in found], gradients
 
     def _backward(self, loss: Tensor) -> list[Tensor | None]:
@@ -155,6 +154,12 @@ class FlatModel:
             parameter.grad = None  # so that a backward pass hands its tensors over and adds nothing to old ones
         loss.backward()  # type: ignore[no-untyped-call]
         return [None if parameter.grad is None else parameter.grad.to_dense() for parameter in parameters]
+
+
+def has_negative_zeros(vector: Tensor) -> bool:
+    """Whether a zero in it has a sign: as an integer, that is the least number."""
+    words = vector.view(torch.int32 if vector.dtype == torch.float32 else torch.int64)
+    return bool(words.min() == torch.iinfo(words.dtype).min)
 
 
 def _address(tensor: Tensor) -> int:
