@@ -7,7 +7,7 @@ EXTRAS ?= dev
 # Python 3.12 from the path, or where pyenv keeps it without putting it there.
 OLDEST_PYTHON ?= $(firstword $(shell python3.12 -c 'print("python3.12")' 2>/dev/null) $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
 STAMP := $(VENV)/.installed
-DEV := $(VENV)/.installed-dev
+DEV := $(VENV)/.installed-$(EXTRAS)
 export MPLBACKEND := Agg
 # Compiled files are kept, whatever the environment says: else every process compiles the library and the tests anew.
 export PYTHONDONTWRITEBYTECODE :=

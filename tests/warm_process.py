@@ -37,6 +37,8 @@ def run(request: dict, environment: dict) -> None:
     """In the child: become the command."""
     if request["session"]:
         os.setsid()  # the first terminal that it opens is then its own
+    # The tests themselves may run under nohup.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for number in request["ignored"]:
         signal.signal(number, signal.SIG_IGN)
     for number, path in enumerate((request["in"], request["out"], request["err"])):
@@ -82,6 +84,7 @@ def serve() -> None:
                 children.append(os.fork())
                 if children[-1] == 0:
                     run(request, environment)
+                ended.pop(children[-1], None)  # an older process of that number
             answer = children[0] if request["background"] else _first_failure(set(children), ended)
         print(json.dumps(answer), file=answers, flush=True)
 

@@ -1,6 +1,6 @@
 """The authors' public simulator and fedlada from the same first weights, in float64: the distance of their models.
 
-    python benchmarks/gpu/authors_exact.py --simulator FOLDER [--methods FedAvg,FedCM,...] [--rounds 4] [--lr 0.1]
+    python benchmarks/gpu/authors_exact.py --simulator FOLDER [--methods FedAvg,FedCM,...] [--rounds 4] [--unclipped]
 
 What would differ by chance is taken away: random images are not augmented, a client's data are one batch, every client
 takes part in every round, both clip to exactly the norm, and fedlada begins at their first weights. Their model is
@@ -25,10 +25,10 @@ from authors import server_class, train, write_arrays
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedlada import models, simulate
-from fedlada.methods.recipes import RECIPES
+from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper.flsim import published_values
 
-THEIR_NAMES = {
+OURS_BY_THEIRS = {
     "FedAvg": "fedavg",
     "FedProx": "fedprox",
     "FedAdam": "fedadam",
@@ -60,6 +60,12 @@ def without_augmentation(simulator: Path) -> Callable[[], None]:
     return lambda: setattr(their_client, "Dataset", own)
 
 
+def hyper_of(method: str) -> dict[str, Any]:
+    """The values of their table."""
+    ours = OURS_BY_THEIRS[method]
+    return {**hyper_parameters(ours), **published_values(ours)["hyper"]}
+
+
 def clip_exactly(parameters: Any, max_norm: float) -> torch.Tensor:
     """Clipping to the norm itself: torch's divides by the norm plus 1e-6, ours does not."""
     gradients = [one.grad for one in parameters if one.grad is not None]
@@ -82,7 +88,7 @@ def their_models(given: argparse.Namespace, method: str, images: np.ndarray, lab
     def keep(self: Any, *_: Any) -> None:
         found.append(self.server_model_params_list.clone())
 
-    hyper = published_values(THEIR_NAMES[method])["hyper"]
+    hyper = hyper_of(method)
     options = {
         "--dataset": "CIFAR100",
         "--model": "ResNet18",
@@ -113,7 +119,13 @@ def their_models(given: argparse.Namespace, method: str, images: np.ndarray, lab
 
 
 def our_model(
-    first: torch.Tensor, method: str, images: np.ndarray, labels: np.ndarray, rounds: int, lr: float
+    first: torch.Tensor,
+    method: str,
+    images: np.ndarray,
+    labels: np.ndarray,
+    rounds: int,
+    lr: float,
+    changes: dict[str, Any],
 ) -> torch.Tensor:
     """Our global parameters after so many rounds."""
     model = models.resnet18_gn(CLASSES)
@@ -121,7 +133,7 @@ def our_model(
     result = simulate(
         model,
         (images, labels),
-        method=RECIPES[THEIR_NAMES[method]](**published_values(THEIR_NAMES[method])["hyper"]),
+        method=RECIPES[OURS_BY_THEIRS[method]](**{**hyper_of(method), **changes}),
         partition=list(np.arange(len(labels)).reshape(NUM_CLIENTS, NUM_IMAGES)),
         cohort_size=NUM_CLIENTS,
         batch_size=NUM_IMAGES,
@@ -138,9 +150,12 @@ def our_model(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--simulator", type=Path, required=True, help="the folder of FL-Simulator")
-    parser.add_argument("--methods", default=",".join(THEIR_NAMES))
+    parser.add_argument("--methods", default=",".join(OURS_BY_THEIRS))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument(
+        "--unclipped", action="store_true", help="clip in neither: FedProx clips in another place there"
+    )
     given = parser.parse_args()
     if not (given.simulator / "train.py").is_file():
         parser.error(f"--simulator must be the folder of FL-Simulator, with its train.py, got {given.simulator}")
@@ -148,16 +163,20 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     images, labels = random_images()
     undo = without_augmentation(given.simulator)
-    torch.nn.utils.clip_grad_norm_ = clip_exactly
+    own, torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad_norm_, clip_exactly
+    changes: dict[str, Any] = {}
+    if given.unclipped:
+        changes, torch.nn.utils.clip_grad_norm_ = {"clip_norm": None}, lambda **_: None
     try:
         for method in given.methods.split(","):
             theirs = their_models(given, method, images, labels)
             for rounds in range(1, given.rounds + 1):
-                ours = our_model(theirs[0], method, images, labels, rounds, given.lr)
+                ours = our_model(theirs[0], method, images, labels, rounds, given.lr, changes)
                 moved = (theirs[rounds] - theirs[rounds - 1]).norm()
                 print(f"{method}, round {rounds}: {float((ours - theirs[rounds]).norm() / moved):.1e}", flush=True)
     finally:
         undo()
+        torch.nn.utils.clip_grad_norm_ = own
 
 
 if __name__ == "__main__":

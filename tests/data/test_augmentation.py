@@ -76,6 +76,8 @@ def test_an_image_can_be_standardised_by_itself(padding, crop_size):
         assert not image[~inside].any()
     middle, _ = replace(images, standardize="image").samples(CPU, torch.float64).batch(np.arange(20))
     np.testing.assert_allclose(middle.mean(dim=(1, 2, 3)), 0, atol=1e-12)
+    wide = replace(images, standardize="image", augmentation=Augmentation(padding=12), crop_size=None)
+    assert wide.samples(CPU, torch.float64).batch(np.arange(20), drawn)[0].isfinite().all()
     with pytest.raises(ValueError, match="standardize must be one of channels, image, got 'none'"):
         replace(images, standardize="none")
 

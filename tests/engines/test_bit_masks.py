@@ -48,6 +48,18 @@ def test_values_gradients_and_layouts_are_those_of_where(dtype, turned):
         assert one.stride() == other.stride()
 
 
+def test_many_gradients_at_once():
+    """Autograd then runs the backward pass under vmap, after a forward pass without."""
+    x = torch.randn(3, 4, requires_grad=True)
+    many = torch.eye(12)
+    found, expected = (
+        torch.autograd.grad(of(x).flatten(), x, many, is_grads_batched=True) for of in (dropped, by_where)
+    )
+    assert torch.equal(found[0], expected[0])
+    by_rows = torch.autograd.functional.jacobian(dropped, x, vectorize=True)
+    assert torch.equal(by_rows, torch.autograd.functional.jacobian(by_where, x))
+
+
 def test_a_joint_batch():
     keys, x = torch.tensor([3, -8]), torch.randn(2, 4, 5)
     alone = [dropped(own, key=key) for key, own in zip(keys, x, strict=True)]

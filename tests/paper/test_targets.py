@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlada.paper.choices import AUGMENTATION, PRECISION, STEM
+from fedlada.paper.choices import AUGMENTATION, CHOICES, PRECISION, STEM
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.scales import FULL, QUICK, QUICK_ON_DIGITS, SMOKE
 from fedlada.paper.setting import Setting
@@ -63,10 +63,11 @@ def test_notes_name_every_value_and_the_choices_that_bear_on_the_runs():
             **{"scale": FULL, "preset": "paper", "seeds": (0,), "data_dir": "data", "device": "cpu", **changes}
         )
         done = [Outcome(one, History(), UNFINISHED, Path("nowhere")) for one in TARGETS[target].requests(own)]
-        return "\n".join(setting_notes(own, done))
+        return "\n".join(setting_notes(TARGETS[target], own, done))
 
     assert "cifar10: model resnet18-gn, 100 clients, 5 or 10 or 20 or 50 a round" in notes("F4")
     assert "2 or 4 or 10 or 20 local epoch(s)" in notes("T3")
+    assert all(sentence in notes("F4") for sentence in CHOICES)
     for sentence in (AUGMENTATION, STEM):
         assert sentence in notes("F4")
         assert sentence not in notes("F4", scale=QUICK)
@@ -82,10 +83,11 @@ def test_tables_of_other_authors_show_the_values_of_their_runs():
     (row,) = (one for one in table.rows if one[1] == "FedYogi on CIFAR-10, Reddi et al.")
     assert row[0] == "CIFAR-10"
     assert row[2].startswith("lr 0.0316228, ")
-    assert {"server_lr 0.01", "tau 0.001", "weight_decay 0"} <= set(row[2].split(", "))
+    assert {"server_lr 0.01", "tau 0.001", "weight_decay 0.0002"} <= set(row[2].split(", "))
     assert "clip_norm" not in row[2]  # not clipped
     assert row[3] == "1"
-    notes = "\n".join(setting_notes(own, done))
+    notes = "\n".join(setting_notes(TARGETS["FEDOPT"], own, done))
+    assert not any(choice in notes for choice in CHOICES)
     assert "10 a round, Dirichlet 0.1, batches of 20" in notes
     assert "10 a round, Pachinko 0.1, batches of 20" in notes
 

@@ -101,7 +101,7 @@ def _by_its_own(x: Tensor, inside: Tensor | None) -> Tensor:
     As TensorFlow's `per_image_standardization`, the deviation is at least one over the root of the number of pixels.
     """
     counts = torch.ones_like(x) if inside is None else inside.to(x.dtype).expand_as(x)
-    number = counts.sum(dim=(1, 2, 3), keepdim=True)
+    number = counts.sum(dim=(1, 2, 3), keepdim=True).clamp(min=1)  # a crop may lie beside its image
     centred = x - (x * counts).sum(dim=(1, 2, 3), keepdim=True) / number
     deviation = ((centred * counts).square().sum(dim=(1, 2, 3), keepdim=True) / number).sqrt()
     return centred / torch.maximum(deviation, number.rsqrt())

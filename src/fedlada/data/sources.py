@@ -152,12 +152,13 @@ class Reading:
     def without_augmentation(self, name: str) -> None:
         """Refuse options that do not apply to this data set."""
         given = {
-            "--augment": self.augment != "none",
-            "--crop-size": self.crop_size is not None,
-            "--standardize": self.standardize != "channels",
+            "augment": self.augment != "none",
+            "crop-size": self.crop_size is not None,
+            "standardize": self.standardize != "channels",
         }
-        for flag in (name for name, is_given in given.items() if is_given):
-            raise ValueError(f"{name} has no images in bytes to augment: leave {flag} out")
+        flag = next((one for one, is_given in given.items() if is_given), None)
+        if flag is not None:
+            raise ValueError(f"{name} has no images in bytes to {flag.removesuffix('-size')}: leave --{flag} out")
 
 
 def _digits(reading: Reading) -> Source:

@@ -1,4 +1,4 @@
-"""Dropout by bit masks, on a CPU: the bits of `torch.where`, which costs there several times as much."""
+"""Dropout by bit masks, on a CPU: the same bits as by `torch.where`, in less time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,25 @@ WORDS = {
 """Integers of a number's size."""
 
 
+_transform: Any = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+"""The transform such as vmap that is being applied, if any."""
+_has_storage: Any = getattr(torch._C, "_has_storage", None)
+"""Whether a tensor has memory: one that stands for many, when autograd takes many gradients at once, has none."""
+
+
 def can_mask(x: Tensor) -> bool:
     """Whether `masked` applies: to plain tensors, neither recorded nor under a transform such as vmap.
 
     Other layouts are left to `torch.where`, whose result then has another layout than x.
     """
-    if x.device.type != "cpu" or x.dtype not in WORDS or type(x) is not Tensor or not x.is_contiguous():
+    return x.device.type == "cpu" and x.dtype in WORDS and x.is_contiguous() and _is_plain(x)
+
+
+def _is_plain(x: Tensor) -> bool:
+    if _transform is None or _has_storage is None:  # another torch
         return False
     is_recorded = is_tracing() or torch.compiler.is_compiling()
-    return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
+    return type(x) is Tensor and not is_recorded and _transform() is None and _has_storage(x)
 
 
 def masked(x: Tensor, bits: Tensor, scale: float) -> Tensor:
@@ -47,8 +57,16 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _Masked.apply(grad, *ctx.saved_tensors, ctx.scale), None, None  # type: ignore[no-untyped-call]
+        return _again(ctx, grad), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
-        return _Masked.apply(tangent, *ctx.saved_tensors, ctx.scale)  # type: ignore[no-untyped-call]
+        return _again(ctx, tangent)
+
+
+def _again(ctx: Any, x: Tensor) -> Any:
+    """The same mask of a gradient or tangent; of many at once they are under vmap."""
+    (bits,) = ctx.saved_tensors
+    if _is_plain(x):
+        return _Masked.apply(x, bits, ctx.scale)  # type: ignore[no-untyped-call]
+    return torch.where(bits != 0, x * ctx.scale, torch.zeros((), dtype=x.dtype))

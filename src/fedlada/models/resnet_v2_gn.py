@@ -1,4 +1,4 @@
-"""ResNet-18 v2 with GroupNorm, as Reddi et al. (2021) train it."""
+"""ResNet-18 v2 with GroupNorm: the architecture of Reddi et al. (2021)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def resnet18_v2_gn(
     """ResNet-18 v2 (norm and ReLU before each convolution) with GroupNorm.
 
     The stem quarters the resolution, as ImageNet's does. No later stage halves it again: so it is in the code of Reddi
-    et al., and that is why this model is more accurate on small images than `resnet18_gn`, and slower.
+    et al. Theirs pads the stem on one side more than on the other, and draws weights from a truncated normal.
 
     Args:
         num_classes: the number of outputs; with ten there are 11,181,642 parameters.

@@ -49,7 +49,7 @@ PRECISION = (
 
 
 def choices_of(experiment: Experiment) -> tuple[str, ...]:
-    """The choices that affect a run."""
+    """Choices that affect this run and not every one."""
     full = experiment.resolved()
     is_rounded = device_kind(full.device) == "cuda" and full.engine != "sequential" and full.dtype == "float32"
     bears = {
@@ -57,7 +57,7 @@ def choices_of(experiment: Experiment) -> tuple[str, ...]:
         STEM: full.model == "resnet18-gn",
         PRECISION: is_rounded and full.precision in ("auto", "bf16"),
     }
-    return (*CHOICES, *(sentence for sentence, is_so in bears.items() if is_so))
+    return tuple(sentence for sentence, is_so in bears.items() if is_so)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlada.paper.choices import Values, choices_of
+from fedlada.paper.choices import CHOICES, Values, choices_of
 from fedlada.paper.published import TITLES
 from fedlada.paper.setting import Setting, name_of
 from fedlada.paper.target import Target
@@ -56,8 +56,8 @@ def _own_values(outcomes: Sequence[Outcome]) -> Table | None:
     return Table("Hyperparameters", columns, tuple(rows.values())) if rows else None
 
 
-def setting_notes(setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
-    """The setting in sentences."""
+def setting_notes(target: Target, setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
+    """The setting in sentences, and for the paper's own tables our choices."""
     experiments = [outcome.request.experiment for outcome in outcomes]
     by_dataset: dict[str, list[Experiment]] = {}
     for experiment in experiments:
@@ -68,7 +68,8 @@ def setting_notes(setting: Setting, outcomes: Sequence[Outcome]) -> list[str]:
             f"Scale {setting.scale.name}: other data and a smaller model than the paper's, so its figures stand beside "
             "ours for their order and ratios, not their size. --scale full is the paper's setting."
         )
-    return [*notes, *dict.fromkeys(choice for experiment in experiments for choice in choices_of(experiment))]
+    general = CHOICES if target.is_of_the_paper and experiments else ()
+    return [*notes, *general, *dict.fromkeys(choice for one in experiments for choice in choices_of(one))]
 
 
 def _describe(dataset: str, runs: Sequence[Experiment]) -> str:

@@ -88,9 +88,9 @@ def _table(setting: Setting, lines: Results, concentration: float) -> Table:
     notes = (
         f"Best of all evaluations, one after each of {setting.goal(min(ROUNDS, setting.scale.curve)).rounds} rounds, "
         f"as published; beside it the mean of the last {LAST}. {seeds_rule(setting)}",
-        "Each client takes part by a coin of its own; pools of classes are refilled. Values as published: rate 0.1, "
-        "times 0.998 a round (FedDyn 0.9995), L2 1e-3, clipping at 10, rho 0.1 (FedGAMMA 0.01), mu 0.1, alpha 0.1 "
-        "(MoFedSAM 0.05), FedAdam's server rate 0.1.",
+        "Each client takes part by a coin of its own. Values as published: rate 0.1, times 0.998 a round (FedDyn "
+        "0.9995), L2 1e-3, clipping at 10, rho 0.1 (FedGAMMA 0.01), mu 0.1, alpha 0.1 (MoFedSAM 0.05), server rate of "
+        "FedAdam 0.1.",
         "The clients' mean is evaluated where the server's model is another. Published seconds are of a V100.",
     )
     title = f"FLSIM: the authors' simulator, Dirichlet {concentration:g}, on {stands_for(setting, PAPER)}"

@@ -220,7 +220,7 @@ def _write_all(
         if own and settings[name].messages != "float32":
             found = found.with_note(f"Messages in {settings[name].messages}.")
         shown[name] = replace(found, tables=(*found.tables, *([] if hyper is None else [hyper])))
-        notes = [*still_open(own, work), *setting_notes(settings[name], own)]
+        notes = [*still_open(own, work), *setting_notes(TARGETS[name], settings[name], own)]
         all_notes |= dict.fromkeys(notes)
         write_folder(place, _title([name]), **vars(shown[name]), outcomes=own, notes=notes, command=command)
     if several:

@@ -23,6 +23,8 @@ from fedlada.workbench.experiment import Experiment
 
 DECIDES_NOTHING = FREE_TO_CHANGE - {"fedlada", "device", "replies"}
 """How far a run goes, where its data lie and how it is stored change none of its rounds; version and device may."""
+ADDED_LATER = {"standardize": "channels"}
+"""Settings that older runs did not have, at what they then were: those runs keep their names."""
 MEASURES = 2
 """Raised when a measurement gets another meaning, as `full_train_*` did when they became those of what clients hold.
 
@@ -56,7 +58,9 @@ def digest(experiment: Experiment) -> str:
 def _digest(config: str) -> str:
     experiment = Experiment.from_json(json.loads(config))
     settings: dict[str, Any] = {
-        name: value for name, value in experiment.to_json().items() if name not in DECIDES_NOTHING
+        name: value
+        for name, value in experiment.to_json().items()
+        if name not in DECIDES_NOTHING and (name, value) not in ADDED_LATER.items()
     }
     facts = data_facts(experiment)
     settings |= {"device": device_kind(experiment.device), "data": facts.digest, "measures": MEASURES}
