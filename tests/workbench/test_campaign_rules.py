@@ -25,7 +25,7 @@ from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
 from fedlada.workbench.campaign import identity
 from fedlada.workbench.campaign.curves import outcome_curves
-from fedlada.workbench.campaign.identity import DECIDES_NOTHING, digest, whole_length
+from fedlada.workbench.campaign.identity import ADDED_LATER, DECIDES_NOTHING, digest, whole_length
 from fedlada.workbench.campaign.over_seeds import OverSeeds, best, best_round, final, over_seeds, rounds_to
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Goal, Milestone, Outcome, Request
 from fedlada.workbench.campaign.run import Shard
@@ -127,6 +127,7 @@ def test_the_digest_knows_every_field_that_decides():
     several = [digest(replace(tested, **{name: value})) for name, value in personal.items()]
     several.append(digest(replace(tested, personal_steps=2, personal_every=3)))
     assert len({digest(tested), *several}) == 1 + len(several)
+    assert {name: getattr(Experiment(), name) for name in ADDED_LATER} == ADDED_LATER
     # Of a field added later somebody must say on which side it is.
     data = {"dataset", "data_dir", "image_size", "crop_size", "standardize", "augment", "device"}
     elsewhere = {*noise, "noise_population", *personal, "personal_every", *data}
