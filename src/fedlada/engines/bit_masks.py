@@ -29,10 +29,11 @@ def can_mask(x: Tensor) -> bool:
 
     Other layouts are left to `torch.where`, whose result then has another layout than x.
     """
-    return x.device.type == "cpu" and x.dtype in WORDS and x.is_contiguous() and _is_plain(x)
+    return x.device.type == "cpu" and x.dtype in WORDS and x.is_contiguous() and is_plain(x)
 
 
-def _is_plain(x: Tensor) -> bool:
+def is_plain(x: Tensor) -> bool:
+    """Whether x is a plain tensor with numbers of its own, neither recorded nor under a transform such as vmap."""
     if _transform is None or _has_storage is None:  # another torch
         return False
     is_recorded = is_tracing() or torch.compiler.is_compiling()
@@ -67,6 +68,6 @@ class _Masked(torch.autograd.Function):
 def _again(ctx: Any, x: Tensor) -> Any:
     """The same mask of a gradient or tangent; of many at once they are under vmap."""
     (bits,) = ctx.saved_tensors
-    if _is_plain(x):
+    if is_plain(x):
         return _Masked.apply(x, bits, ctx.scale)  # type: ignore[no-untyped-call]
     return torch.where(bits != 0, x * ctx.scale, torch.zeros((), dtype=x.dtype))
