@@ -417,22 +417,38 @@ def test_compare_interrupted_goes_on(tmp_path):
         errors = process.stderr
     assert f"the same command with --out {tmp_path} resumes it" in errors
     assert "Traceback" not in errors
-    wait_until(lambda: _is_group_gone(process.pid), seconds=60)
+    wait_until(lambda: not _num_living(process.pid), seconds=60)
     assert 1 <= min(len(rows(folder)) for folder in folders) < 8
     fedlada(*arguments, "--jobs", 1, "--json", cwd=tmp_path)
     assert [len(rows(folder)) for folder in folders] == [8, 8]
 
 
-def _is_group_gone(group: int) -> bool:
-    """Whether no process of the group lives; one that has ended and waits for its parent does not count."""
+@pytest.mark.parametrize("processes", [2, 3])
+def test_compare_interrupted_while_its_workers_start(processes, tmp_path):
+    """Ctrl-C reaches workers that do not yet listen, too: nothing is lost, and nothing is left behind."""
+    arguments = ["compare", "--methods", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", 3, "--out", tmp_path]
+    with running([*arguments, "--jobs", 2], session=True) as process:
+        wait_until(lambda: _num_living(process.pid) > processes, process)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+        errors = process.stderr
+    assert f"the same command with --out {tmp_path} resumes it" in errors
+    assert "Traceback" not in errors
+    wait_until(lambda: not _num_living(process.pid), seconds=60)
+    fedlada(*arguments, "--jobs", 1, "--json")
+    assert [len(rows(tmp_path / f"fedavg-seed{seed}")) for seed in (0, 1)] == [3, 3]
+
+
+def _num_living(group: int) -> int:
+    """How many processes of the group live; one that has ended and waits for its parent does not count."""
+    living = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, its_group = status.read_text().rpartition(")")[2].split()[:3]
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(its_group) == group and state not in "ZX":
-            return False
-    return True
+        living += int(its_group) == group and state not in "ZX"
+    return living
 
 
 def test_workers_die_with_a_killed_compare(tmp_path):
@@ -441,7 +457,7 @@ def test_workers_die_with_a_killed_compare(tmp_path):
         wait_until(lambda: num_rows(tmp_path / "fedavg-seed0"), process)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-    wait_until(lambda: _is_group_gone(process.pid), seconds=60)
+    wait_until(lambda: not _num_living(process.pid), seconds=60)
 
 
 def test_config_for_another_method_takes_that_methods_rate(tmp_path):

@@ -144,6 +144,16 @@ def test_the_digest_knows_the_data_and_not_where_they_lie(tmp_path):
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_the_digest_knows_how_images_are_standardized(monkeypatch):
+    """Runs older than the setting were standardized by channels, and keep their names."""
+    facts = identity.data_facts(TINY)
+    monkeypatch.setattr(identity, "data_facts", lambda _: facts)
+    channels, image = (replace(TINY, dataset="cifar10", standardize=one) for one in ("channels", "image"))
+    assert digest(channels) != digest(image)
+    monkeypatch.setattr(identity, "ADDED_LATER", {})
+    assert identity._digest.__wrapped__(json.dumps(channels.to_json())) != digest(channels)
+
+
 def test_the_digest_knows_what_a_measurement_means(monkeypatch):
     before = digest(TINY)
     monkeypatch.setattr(identity, "MEASURES", identity.MEASURES + 1)
