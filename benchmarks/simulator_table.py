@@ -14,7 +14,7 @@ from fedlada.paper.published import SIMULATOR
 from fedlada.workbench.campaign.archived_run import ArchivedRun
 from fedlada.workbench.report.table import Table
 
-ARCHIVE = "flsim_h200_202611.json"
+ARCHIVE = "flsim_h200_202611.json.gz"
 TARGETS = (80, 84)
 
 

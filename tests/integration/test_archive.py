@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from command_line import rows
 from fedlada.data.sources import CONTENT_BY_NAME, DATASETS
 from fedlada.runs.archived import archived_notes
+from fedlada.workbench.campaign import archive as archives
 from fedlada.workbench.campaign.archive import Archive, adopt_archive, read_archive
 from fedlada.workbench.campaign.archived_run import ArchivedRun, shortened
 from fedlada.workbench.campaign.request import Goal, Request
@@ -292,9 +294,27 @@ def test_the_names_of_published_data_alone_tell_what_they_hold():
     assert set(DATASETS) >= CONTENT_BY_NAME
 
 
+def test_a_compressed_archive(four, tmp_path, monkeypatch):
+    """The same runs, and the same bytes each time; one that is damaged or unpacks to too much is refused."""
+    plain, small = read_archive(four[1]), tmp_path / "runs.json.gz"
+    plain.write(small)
+    assert gzip.decompress(small.read_bytes()) == four[1].read_bytes()
+    before = small.read_bytes()
+    read_archive(small).write(small)
+    assert small.read_bytes() == before
+    for content in (before[:-20], b"x" + before, before[:40] + b"xxxx" + before[44:]):
+        (tmp_path / "bad.json.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"the archive .*bad.json.gz cannot be read"):
+            read_archive(tmp_path / "bad.json.gz")
+    monkeypatch.setattr(archives, "ALWAYS_READ", 1000)
+    with pytest.raises(ValueError, match="cannot be read: unpacked it has more than 1e-06 GB"):
+        read_archive(small)
+
+
 def test_committed_archives_can_be_read():
-    paths = list((Path(__file__).parents[2] / "benchmarks" / "results").glob("runs_*.json"))
-    assert paths
+    folder = Path(__file__).parents[2] / "benchmarks" / "results"
+    paths = [*folder.glob("runs_*.json"), *folder.glob("*.json.gz")]
+    assert len(paths) > 2
     assert all(run.made and run.num_rounds for path in paths for run in read_archive(path).runs)
 
 

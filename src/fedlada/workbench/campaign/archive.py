@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedlada import __version__
+from fedlada.data.limits import ALWAYS_READ
 from fedlada.runs.archived import is_archived
-from fedlada.runs.files import write_text
+from fedlada.runs.files import write_atomic, write_text
 from fedlada.training.history import History
 from fedlada.workbench.campaign.archived_run import ArchivedRun, defaults
 from fedlada.workbench.campaign.identity import digest, unnamed_data
@@ -42,7 +45,7 @@ class Archive:
         return Archive(tuple(best.values()))
 
     def write(self, path: Path) -> None:
-        """One line for each column of each run, the runs always in the same order."""
+        """One line for each column of each run, always in the same order; compressed if the name ends in .gz."""
         # Many runs share their origin: it is written once, and each run has its number.
         origins = {run.origin: dict(run.made) for run in sorted(self.runs, key=lambda run: run.origin)}
         numbers = {origin: number for number, origin in enumerate(origins)}
@@ -50,14 +53,18 @@ class Archive:
         runs = sorted(self.runs, key=lambda run: run.place)
         bodies = ",\n".join("{" + _lines(run.to_json(numbers[run.origin])) + "}" for run in runs)
         text = "{" + _lines(head) + ',\n"runs":[\n' + bodies + "\n]}\n"
-        write_text(path, text)
+        if _is_compressed(path):
+            compressed = gzip.compress(text.encode(), mtime=0)
+            write_atomic(path, lambda beside: beside.write_bytes(compressed))
+        else:
+            write_text(path, text)
 
 
 def read_archive(path: Path) -> Archive:
     """Read an archive from a file."""
     try:
-        stored = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        stored = json.loads(_content(path))
+    except (OSError, ValueError, RecursionError, EOFError, zlib.error) as error:
         raise ValueError(f"the archive {path} cannot be read: {error}") from None
     if not isinstance(stored, dict) or not isinstance(stored.get("format"), int) or "runs" not in stored:
         raise ValueError(f"{path} is not an archive of runs: name a file that `fedlada pack` has written")
@@ -71,6 +78,20 @@ def read_archive(path: Path) -> Archive:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"the archive {path} is damaged at its run {len(runs) + 1}: {reason}") from None
     return Archive(runs)
+
+
+def _is_compressed(path: Path) -> bool:
+    return path.suffix == ".gz"
+
+
+def _content(path: Path) -> bytes:
+    if not _is_compressed(path):
+        return path.read_bytes()
+    with gzip.open(path) as file:
+        content = file.read(ALWAYS_READ + 1)
+    if len(content) > ALWAYS_READ:
+        raise ValueError(f"unpacked it has more than {ALWAYS_READ / 1e9:g} GB")
+    return content
 
 
 def adopt_archive(store: RunStore, path: Path, requests: Sequence[Request]) -> Adopted:

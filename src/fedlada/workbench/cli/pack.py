@@ -19,7 +19,7 @@ from fedlada.workbench.cli.output import make_folder
     "--out",
     required=True,
     type=click.Path(path_type=Path),
-    help="The archive file; runs that it already has stay in it.",
+    help="The archive file, compressed if its name ends in .gz; runs that it already has stay in it.",
 )
 @click.option("--made", multiple=True, help="NAME=TEXT: a note for the added runs, such as the date; can be repeated.")
 def pack(folders: tuple[Path, ...], out: Path, made: tuple[str, ...]) -> None:
