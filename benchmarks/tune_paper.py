@@ -68,7 +68,7 @@ def configurations(method: str, dataset: str, number: int = NUM_CONFIGURATIONS) 
 def _known_before(method: str, dataset: str) -> choices.Values:
     """The best of the first map on CIFAR-100; elsewhere the best on CIFAR-100."""
     if dataset != "cifar100":
-        return choices.values_of("tuned", "cifar100", "cifar100", method)
+        return choices.values_of("earlier", "cifar100", "cifar100", method)
     if method not in MAPPED:
         return choices.values_of("paper", dataset, dataset, method)
     hyper = {name: value for name, value in MAPPED[method].items() if name != "lr"}
@@ -231,7 +231,7 @@ def final(best: Mapping[str, Values], given: argparse.Namespace, asked: Sequence
     kept = ("--cache", str(given.out / "runs"), "--discard-checkpoints", "--quiet", "--jobs", str(given.jobs))
     merged = () if given.merge is None else ("--merge", str(given.merge))
     out = (*merged, "--methods", given.methods, "--out", str(given.out / f"final-{asked[0]}"))
-    sys.argv = ["fedlada", "reproduce", *asked, "--scale", "full", "--preset", "tuned", *place, *kept, *out]
+    sys.argv = ["fedlada", "reproduce", *asked, "--scale", "full", "--preset", "earlier", *place, *kept, *out]
     fedlada()
 
 

@@ -12,7 +12,8 @@ from fedlada.messages import Messages
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper.choices import OURS, values_of
-from fedlada.training.suggested import PARENTS, PUBLISHED, TUNED
+from fedlada.training.suggested import PARENTS, PUBLISHED, TUNED, WINNERS
+from fedlada.workbench.campaign.archive import read_archive
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import ADVICE, SETTINGS, preset
 
@@ -28,11 +29,12 @@ def test_the_papers_data_sets_take_the_printed_values_where_nothing_was_searched
             suited = preset(dataset, method)
             adaptive = method in ADAPTIVE
             assert suited["hyper"]["clip_norm"] == 10.0
-            assert suited["hyper"].get("decoupled", False) == adaptive
+            if (dataset, method) not in WINNERS:
+                assert suited["hyper"].get("decoupled", False) == adaptive
             assert (suited["augment"], suited["model"]) == ("authors", "resnet18-gn")
             assert suited["lr_decay"] == (0.9995 if method == "feddyn" else 0.998)
             assert suited["hyper"].get("clip_pull", True) == (method not in ("feddyn", "fedspeed", "fedsmoo"))
-            if method not in (*SEARCHED, *PUBLISHED, *PARENTS):
+            if (dataset, method) not in TUNED and method not in (*PUBLISHED, *PARENTS):
                 assert suited["hyper"]["weight_decay"] == (0.01 if adaptive else 0.001)
                 assert suited["lr"] == (0.001 if adaptive else 0.1)
 
@@ -57,13 +59,30 @@ def test_a_variant_has_its_parents_values():
 
 
 @pytest.mark.parametrize("dataset", PAPERS)
-def test_a_run_has_the_values_that_won_the_search(dataset):
+def test_a_run_has_the_values_of_the_preset_tuned(dataset):
+    for method in {method for one, method in TUNED if one == dataset}:
+        tuned, suited = values_of("tuned", dataset, dataset, method), preset(dataset, method)
+        assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
+
+
+def test_the_protocols_winners_are_the_defaults():
+    """To three digits, of every method of the finals."""
+    finals = {run.config["method"]: run.config for run in read_archive(RESULTS / "finals_h200_202611.json").runs}
+    assert {("cifar100", method) for method in finals} == set(WINNERS)
+    for method, config in finals.items():
+        suited = preset("cifar100", method)
+        used = {"lr": suited["lr"], "lr_decay": suited["lr_decay"], **hyper_parameters(method), **suited["hyper"]}
+        won = {"lr": config["lr"], "lr_decay": config["lr_decay"], **config["hyper"]}
+        assert used == {name: float(f"{one:.3g}") if type(one) is float else one for name, one in won.items()}, method
+
+
+@pytest.mark.parametrize("dataset", PAPERS)
+def test_the_preset_earlier_has_the_values_that_won_the_search_before(dataset):
     found = winners(dataset)
     assert set(found) == set(SEARCHED)
     for method in SEARCHED:
-        tuned, suited = values_of("tuned", dataset, dataset, method), preset(dataset, method)
-        assert (suited["lr"], suited["hyper"]) == (tuned.lr, tuned.hyper)
-        used = {"lr": suited["lr"], **hyper_parameters(method), **suited["hyper"]}
+        earlier = values_of("earlier", dataset, dataset, method)
+        used = {"lr": earlier.lr, **hyper_parameters(method), **earlier.hyper}
         printed = values_of("paper", dataset, dataset, method).hyper
         assert used == {**hyper_parameters(method), **printed, **found[method]}, method
 
@@ -82,8 +101,12 @@ def test_the_digits_have_the_best_of_all_grids():
 
 def test_what_was_not_searched_is_tuned_as_printed_and_a_new_search_goes_first(monkeypatch):
     for dataset in PAPERS:
-        for method in set(RECIPES) - set(SEARCHED):
-            assert values_of("tuned", dataset, dataset, method) == values_of("paper", dataset, dataset, method)
+        for method in RECIPES:
+            printed = values_of("paper", dataset, dataset, method)
+            if method not in SEARCHED:
+                assert values_of("earlier", dataset, dataset, method) == printed
+            if (dataset, method) not in TUNED:
+                assert values_of("tuned", dataset, dataset, method) == printed
     monkeypatch.setitem(OURS, ("cifar100", "fedlada"), (0.123, {"decoupled": True}))
     new = values_of("tuned", "cifar100", "cifar100", "fedlada")
     assert (new.lr, new.hyper["decoupled"]) == (0.123, True)

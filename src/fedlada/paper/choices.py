@@ -8,12 +8,13 @@ from typing import Any
 
 from fedlada.methods.recipes import hyper_parameters
 from fedlada.methods.validation import one_of
-from fedlada.training.suggested import ADAPTIVE, SGD_BASED, TUNED, Tuned, is_adaptive, printed_hyper
+from fedlada.training.suggested import ADAPTIVE, EARLIER, SGD_BASED, TUNED, Tuned, is_adaptive, printed_hyper
 from fedlada.workbench.campaign.identity import device_kind
 from fedlada.workbench.experiment import Experiment
 
-PRESETS = ("paper", "paper-l2", "tuned")
-"""The paper's values with the weight decay of adaptive clients after AMSGrad, or before it; and the library's own."""
+PRESETS = ("paper", "paper-l2", "tuned", "earlier")
+"""The paper's values with the weight decay of adaptive clients after AMSGrad, or before it; the library's own; and its
+own before the protocol."""
 
 NEVER_PRINTED: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.1},
@@ -88,7 +89,7 @@ def values_of(preset: str, paper_dataset: str, dataset: str, method: str) -> Val
         return with_l2
     if (ours := OURS.get((dataset, method))) is not None:
         return Values(ours[0], hyper={**with_l2.hyper, **ours[1]})
-    found = TUNED.get((dataset, method))
+    found = (EARLIER if preset == "earlier" else TUNED).get((dataset, method))
     return printed if found is None else Values(found[0], hyper=dict(found[1]))
 
 

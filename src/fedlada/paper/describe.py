@@ -17,7 +17,10 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
     """The paper's values next to ours, for the methods that were run; a table of other authors has its own values."""
     if not target.is_of_the_paper:
         return _own_values(outcomes)
-    presets = ("paper-l2" if setting.preset == "paper-l2" else "paper", "tuned")
+    presets = (
+        "paper-l2" if setting.preset == "paper-l2" else "paper",
+        "earlier" if setting.preset == "earlier" else "tuned",
+    )
     methods = list(dict.fromkeys(outcome.request.experiment.method for outcome in outcomes))
     used = {outcome.request.experiment.dataset for outcome in outcomes}
     if not methods:
@@ -27,10 +30,8 @@ def hyper_parameter_table(target: Target, setting: Setting, outcomes: Sequence[O
         # A scale may have other data for one target than for the rest.
         dataset = setting.dataset(paper) if setting.dataset(paper) in used else min(used)
         for method in methods:
-            texts = [
-                setting.values(paper, method, preset=preset, dataset=dataset).text(method, mark=preset != "tuned")
-                for preset in presets
-            ]
+            values = {one: setting.values(paper, method, preset=one, dataset=dataset) for one in presets}
+            texts = [values[one].text(method, mark=one.startswith("paper")) for one in presets]
             rows.append((TITLES[dataset], name_of(method), *texts))
     columns = (
         "data",
