@@ -55,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="runs of every simulator; by default 3 for digits, 2 for pfl")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch in each process")
     parser.add_argument("--envs-dir", type=Path, default=Path("build/simulators"), help="where the environments are")
+    parser.add_argument("--data-dir", type=Path, help="with cifar-10-batches-py, for pfl's task; by default noise")
     parser.add_argument("--output", type=Path, help="also write the results of all runs to this JSON file")
     args = parser.parse_args()
     rounds, repeats = LENGTHS[args.task]
@@ -87,6 +88,8 @@ def run_worker(worker: Worker, python: str, args: argparse.Namespace) -> Result 
     options = ["--task", args.task, "--rounds", str(args.rounds), "--threads", str(args.threads), *worker.arguments]
     # The same limit for all: see task.py for what happens to a worker that does not have it.
     environment = os.environ | {"OMP_NUM_THREADS": str(args.threads)}
+    if args.data_dir is not None:
+        environment["BENCHMARK_DATA"] = str(args.data_dir.resolve())
     try:
         done = subprocess.run(
             [python, str(HERE / worker.script), *options],

@@ -1,7 +1,8 @@
 """The work that every simulator of this benchmark does: FedAvg on one of two tasks.
 
 `digits` is a small CNN on scikit-learn's digits. `pfl` is the CIFAR-10 benchmark of pfl-research: its model, its number
-of clients and its local work, on noise of CIFAR-10's shape, because time does not depend on what images show.
+of clients and its local work. Its images are CIFAR-10's if `BENCHMARK_DATA` names the folder with
+`cifar-10-batches-py`, else noise. With noise most ReLUs die, which makes torch's max-pooling faster than with images.
 """
 
 import time
@@ -38,9 +39,11 @@ _limit_openmp()
 import functools  # noqa: E402
 import itertools  # noqa: E402
 import json  # noqa: E402
+import pickle  # noqa: E402
 import statistics  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
 from typing import NamedTuple  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -174,6 +177,22 @@ def _digits() -> Samples:
     return Samples(images, torch.tensor(digits.target[order], dtype=torch.int64))
 
 
+def _images() -> Samples:
+    folder = os.environ.get("BENCHMARK_DATA")
+    return _cifar10(Path(folder) / "cifar-10-batches-py") if folder else _noise()
+
+
+def _cifar10(folder: Path) -> Samples:
+    """All training images in a random order, and the first thousand test images."""
+    files = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+    parts = [pickle.loads((folder / file).read_bytes(), encoding="bytes") for file in files]
+    pixels = np.concatenate([part[b"data"] for part in parts])
+    labels = np.concatenate([part[b"labels"] for part in parts])
+    order = np.r_[np.random.default_rng(SEED).permutation(50_000), 50_000:51_000]
+    images = torch.from_numpy(pixels[order].reshape(-1, 3, 32, 32)).float() / 255 - 0.5
+    return Samples(images, torch.from_numpy(labels[order]))
+
+
 def _noise() -> Samples:
     """Bytes of noise, three quarters, and a pattern of the class, one quarter: that a model learns can be seen."""
     random = torch.Generator().manual_seed(SEED)
@@ -201,7 +220,7 @@ TASKS = {
     ),
     "pfl": Task(
         PflCNN,
-        _noise,
+        _images,
         num_clients=1000,
         clients_per_round=50,
         samples_per_client=50,
