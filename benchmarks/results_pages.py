@@ -23,6 +23,7 @@ import scoreboard
 import search
 from many_runs import write_between
 from result_pictures import digest_in, draw, every
+from server_table import server_table
 from simulator_table import simulator_table
 
 from fedlada.workbench.report.table import Table
@@ -64,6 +65,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "effort": result_tables.effort,
     "authors": result_tables.authors,
     "simulator-0.6": partial(simulator_table, 0.6),
+    "server-cifar10": partial(server_table, "cifar10"),
+    "server-cifar100": partial(server_table, "cifar100"),
     "pools": result_tables.pools,
     "precisions": result_tables.precisions,
     "repeated": result_tables.repeated,
