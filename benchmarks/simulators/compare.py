@@ -9,6 +9,7 @@ environment of its own, which is made under DIR if it is missing.
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import venv
@@ -34,6 +35,8 @@ class Worker:
     script: str
     arguments: tuple[str, ...] = ()
     environment: str | None = None
+    processes: int = 1
+    """Processes that torchrun starts."""
 
 
 WORKERS = (
@@ -41,6 +44,7 @@ WORKERS = (
     # fedlada takes these kernels by itself where they are faster: this row shows what its engine alone costs.
     Worker("handwritten, native kernels", "handwritten.py", ("--native-kernels",)),
     Worker("fedlada", "with_fedlada.py"),
+    Worker("fedlada (2 processes)", "with_fedlada.py", processes=2),
     Worker("pfl", "with_pfl.py", environment="pfl"),
     Worker("flower (1 actor)", "with_flower.py", ("--actors", "1"), environment="flower"),
     Worker("flower (2 actors)", "with_flower.py", ("--actors", "2"), environment="flower"),
@@ -90,9 +94,11 @@ def run_worker(worker: Worker, python: str, args: argparse.Namespace) -> Result 
     environment = os.environ | {"OMP_NUM_THREADS": str(args.threads)}
     if args.data_dir is not None:
         environment["BENCHMARK_DATA"] = str(args.data_dir.resolve())
+    if worker.processes > 1 and sys.platform == "linux":
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
         done = subprocess.run(
-            [python, str(HERE / worker.script), *options],
+            [python, *_torchrun(worker), str(HERE / worker.script), *options],
             env=environment,
             capture_output=True,
             text=True,
@@ -105,6 +111,17 @@ def run_worker(worker: Worker, python: str, args: argparse.Namespace) -> Result 
         print(f"{worker.name}: exit status {done.returncode}\n{done.stderr[-3000:]}", file=sys.stderr)
         return None
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def _torchrun(worker: Worker) -> list[str]:
+    """The arguments of Python that start several processes on this machine."""
+    if worker.processes == 1:
+        return []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    return ["-m", "torch.distributed.run", f"--nproc-per-node={worker.processes}", *where]
 
 
 def run_all(args: argparse.Namespace) -> dict[str, list[Result]]:
@@ -136,7 +153,7 @@ def markdown_table(results: dict[str, list[Result]]) -> str:
         ratio = f"{_seconds(run) / _seconds(best[BASELINE]):.2f}" if BASELINE in best else ""
         # A process that leaves the work to others says nothing about it.
         own = [float(one["cpu_seconds_per_round"]) for one in results[name]]
-        on_a_core = f"{min(own):.4f}" if "actor" not in name else ""
+        on_a_core = f"{min(own):.4f}" if "(" not in name else ""
         lines.append(
             f"| {name} | {run['version']} | {_seconds(run):.4f} | {ratio} | {on_a_core} "
             f"| {run['startup_seconds']:.1f} | {run['test_accuracy']:.3f} |"

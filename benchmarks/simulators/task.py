@@ -188,7 +188,8 @@ def _cifar10(folder: Path) -> Samples:
     parts = [pickle.loads((folder / file).read_bytes(), encoding="bytes") for file in files]
     pixels = np.concatenate([part[b"data"] for part in parts])
     labels = np.concatenate([part[b"labels"] for part in parts])
-    order = np.r_[np.random.default_rng(SEED).permutation(50_000), 50_000:51_000]
+    num_train = len(labels) - len(parts[-1][b"labels"])
+    order = np.r_[np.random.default_rng(SEED).permutation(num_train), num_train : min(num_train + 1000, len(labels))]
     images = torch.from_numpy(pixels[order].reshape(-1, 3, 32, 32)).float() / 255 - 0.5
     return Samples(images, torch.from_numpy(labels[order]))
 

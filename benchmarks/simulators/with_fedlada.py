@@ -34,7 +34,8 @@ def main() -> None:
         device="cpu",
         threads=args.threads,
     )
-    task.print_result("fedlada", fedlada.__version__, args, clock, result.model)
+    if clock.stamps:  # under torchrun the first process alone calls observers
+        task.print_result("fedlada", fedlada.__version__, args, clock, result.model)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import runpy
+import sys
+from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +37,31 @@ def test_the_pfl_task_is_250_steps_a_round(task):
     cohorts = work.draw_cohorts(3)
     assert [len(set(cohort)) * steps for cohort in cohorts] == [250] * 3
     assert max(map(max, cohorts)) < work.num_clients == 1000
+
+
+def test_the_pfl_task_reads_cifar10(task, tmp_path, monkeypatch):
+    """All training images, each with its own label, then test images."""
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for number, file in enumerate([*(f"data_batch_{one}" for one in range(1, 6)), "test_batch"]):
+        labels = [number, 9, number]
+        pixels = np.repeat(np.array(labels, np.uint8)[:, None] * 10, 3072, axis=1)
+        (folder / file).write_bytes(pickle.dumps({b"data": pixels, b"labels": labels}, protocol=2))
+    monkeypatch.setenv("BENCHMARK_DATA", str(tmp_path))
+    images, labels = task["TASKS"]["pfl"].make_samples()
+    assert images.shape == (18, 3, 32, 32)
+    assert torch.equal(images[:, 0, 0, 0], labels * 10 / 255 - 0.5)
+    assert sorted(labels[:15].tolist()) == sorted([*range(5), *range(5), *[9] * 5])
+    assert labels[15:].tolist() == [5, 9, 5]
+
+
+def test_two_processes_are_measured_by_the_first():
+    compare = runpy.run_path(str(BENCHMARKS / "simulators" / "compare.py"))
+    arguments = Namespace(task="digits", rounds=3, threads=1, data_dir=None)
+    worker = compare["Worker"]("fedlada", "with_fedlada.py", processes=2)
+    found = compare["run_worker"](worker, sys.executable, arguments)
+    assert found["rounds"] == 3
+    assert found["test_accuracy"] > 0.5
 
 
 def test_many_clients_are_measured_and_resumed(tmp_path):
