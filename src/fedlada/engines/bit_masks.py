@@ -36,8 +36,8 @@ def is_plain(x: Tensor) -> bool:
     """Whether x is a plain tensor with numbers of its own, neither recorded nor under a transform such as vmap."""
     if _transform is None or _has_storage is None:  # another torch
         return False
-    is_recorded = is_tracing() or torch.compiler.is_compiling()
-    return type(x) is Tensor and not is_recorded and _transform() is None and _has_storage(x)
+    is_recorded = torch.compiler.is_compiling() or is_tracing()
+    return type(x) is Tensor and not is_recorded and _transform() is None and bool(_has_storage(x))
 
 
 def masked(x: Tensor, bits: Tensor, scale: float) -> Tensor:

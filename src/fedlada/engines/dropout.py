@@ -8,7 +8,6 @@ clients nor the padding of a batch change it.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import CheckpointFunction
 
 from fedlada.data.samples import Samples
 from fedlada.engines.attention import attention
 from fedlada.engines.bit_masks import can_mask, masked
+from fedlada.engines.checkpointing import is_checkpointed
 from fedlada.engines.masks import Elements, kept_bits, kept_places, mixed
 from fedlada.engines.opened import OPENED, opened
 from fedlada.federation.plan import Assignment
@@ -85,7 +84,7 @@ class CounterDropout(TorchFunctionMode):
             with self:
                 return opened(func)(*args, **kwargs)
         replaced = REPLACED.get(func)
-        if replaced is None or _is_run_again():
+        if replaced is None or is_checkpointed():
             return func(*args, **kwargs)
         return replaced(self, func, *args, **kwargs)
 
@@ -116,17 +115,6 @@ class CounterDropout(TorchFunctionMode):
             return masked(x, self.keep(x.shape, x.device, p, kept_bits), scale)
         kept = self.keep(x.shape if shape is None else shape, x.device, p)
         return torch.where(kept, x * scale, torch.zeros((), dtype=x.dtype, device=x.device))
-
-
-def _is_run_again() -> bool:
-    """Whether this is inside activation checkpointing, whose recomputation bypasses modes: torch's own masks apply."""
-    if torch.is_grad_enabled():
-        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    # The older kind runs without gradients at first, as a frozen part of a model may do too.
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not CheckpointFunction.forward.__code__:
-        frame = frame.f_back
-    return frame is not None
 
 
 def _channels(x: Tensor) -> tuple[int, ...]:
