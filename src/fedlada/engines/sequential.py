@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedlada.data.samples import Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
+from fedlada.engines.cpu_memory import freed_memory_kept
 from fedlada.engines.cpu_pool import ChannelsLastPool
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.dropout import MakeMode, dropout_of_steps, elements_if_dropped
@@ -82,14 +83,19 @@ class SequentialEngine(Engine):
         options: EvaluationOptions = AS_USUAL,
     ) -> dict[str, float]:
         self.flat.load(params)
-        with self._kernels(), self.pool(), quiet_recurrent(self.flat.module):
+        with self._kernels(), quiet_recurrent(self.flat.module):
             return evaluate(self.flat.module, samples, self.loss, metrics=metrics, batch_size=options.eval_batch_size)
 
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
 
     def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
-        with self._own_random_numbers(), same_bits_every_time(self.device), self._kernels():
+        with (
+            self._own_random_numbers(),
+            same_bits_every_time(self.device),
+            self._kernels(),
+            freed_memory_kept(self.device),
+        ):
             for work in plan.assignments:
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
                 here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed state is on the host

@@ -11,6 +11,7 @@ import torch
 
 from fedlada.data.samples import Samples
 from fedlada.engines.clients import ClientTest
+from fedlada.engines.cpu_memory import freed_memory_kept
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.forgery import Forgery
@@ -134,7 +135,7 @@ class Simulation:
         other observers add to a row.
         """
         count("rounds", num_rounds)
-        with cpu_threads(self.engine.device, self.threads):
+        with cpu_threads(self.engine.device, self.threads), freed_memory_kept(self.engine.device):
             self._run(num_rounds, observers, folder)
 
     def _run(self, num_rounds: int, observers: Sequence[Observer], folder: Observer | None) -> None:
@@ -181,7 +182,7 @@ class Simulation:
 
     def run_round(self, is_last: bool = False) -> Row:
         """One round; its row is added to the history. If it fails, nothing has changed."""
-        with cpu_threads(self.engine.device, self.threads):
+        with cpu_threads(self.engine.device, self.threads), freed_memory_kept(self.engine.device):
             return self._run_round(is_last)
 
     def _run_round(self, is_last: bool) -> Row:
