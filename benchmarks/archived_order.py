@@ -14,6 +14,7 @@ import hashlib
 import pickle
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,17 @@ class Wrong(Exception):
 def ordered(folder: Path, name: str, split: str) -> dict[bytes, Any]:
     """All of a split's images, labels and file names, in the archived order."""
     inside, splits = FILES[name]
-    parts = [read_pickle(folder / inside / file) for file in splits[split]]
     key, _ = LABELS[name]
-    keys = [one for one in (b"data", key, b"coarse_labels", b"filenames") if one in parts[0]]
-    if b"filenames" not in keys:
-        raise Wrong(f"{folder / inside} has no file names, by which the images are sorted")
+    needed = (b"data", key, b"filenames")
+    parts = []
+    for file in splits[split]:
+        part = read_pickle(folder / inside / file)
+        if not isinstance(part, dict) or any(one not in part for one in needed):
+            raise Wrong(f"{folder / inside / file} lacks images, labels or file names, by which the images are sorted")
+        if len({len(part[one]) for one in needed}) > 1:
+            raise Wrong(f"{folder / inside / file} has not as many labels and file names as images")
+        parts.append(part)
+    keys = [one for one in (*needed, b"coarse_labels") if all(one in part for part in parts)]
     whole: dict[bytes, Any] = {one: np.concatenate([np.asarray(part[one]) for part in parts]) for one in keys}
     by_name = sorted(range(len(whole[key])), key=lambda one: (whole[key][one], whole[b"filenames"][one]))
     order = np.asarray(by_name)[np.random.RandomState(0).permutation(len(by_name))]
@@ -54,22 +61,26 @@ def digest(images: dict[bytes, Any], name: str) -> str:
 
 
 def write(source: Path, out: Path, name: str) -> None:
-    """Both splits of one data set; nothing is written unless both are right."""
+    """Both splits of one data set; nothing is left behind unless both are right and whole."""
     found = {split: ordered(source, name, split) for split in FILES[name][1]}
     for split, images in found.items():
         if digest(images, name) != DIGESTS[name, split]:
             raise Wrong(f"the {split} images of {name} in {source} are not those of the archived runs")
     inside, splits = FILES[name]
-    (out / inside).mkdir(parents=True)
-    for split, files in splits.items():
-        for number, file in enumerate(files):
-            size = len(found[split][b"data"]) // len(files)
-            part = {one: values[number * size : (number + 1) * size] for one, values in found[split].items()}
-            listed = {one: values if one == b"data" else values.tolist() for one, values in part.items()}
-            (out / inside / file).write_bytes(pickle.dumps(listed, protocol=4))
-    meta = source / inside / META[name]
-    if meta.exists():
-        (out / inside / META[name]).write_bytes(meta.read_bytes())
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out) as beside:
+        place = Path(beside) / inside
+        place.mkdir()
+        for split, files in splits.items():
+            for number, file in enumerate(files):
+                size = len(found[split][b"data"]) // len(files)
+                part = {one: values[number * size : (number + 1) * size] for one, values in found[split].items()}
+                listed = {one: values if one == b"data" else values.tolist() for one, values in part.items()}
+                (place / file).write_bytes(pickle.dumps(listed, protocol=4))
+        meta = source / inside / META[name]
+        if meta.exists():
+            (place / META[name]).write_bytes(meta.read_bytes())
+        place.rename(out / inside)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedlada.methods.recipes import hyper_parameters
 from fedlada.paper.choices import values_of
+from fedlada.training import suggested
 from fedlada.training.history import History
 from fedlada.workbench.campaign.archive import read_archive
 from fedlada.workbench.campaign.archived_run import ArchivedRun
@@ -27,31 +28,11 @@ EVALUATED, SMOOTH = 5, 5
 LEAN = "params=int8:direction=int4:v=log8+every5:delta=int4:control=int8:control_change=int4"
 MEAN64 = "params=int8:direction=int4:delta=int4:control=int8:control_change=int4:v=mean64"
 
-CLIPPED: dict[str, Any] = {"clip_norm": 10.0}
-ADAPTIVE: dict[str, Any] = {**CLIPPED, "decoupled": True, "alpha": 0.1, "beta1": 0.0}
-EARLIER: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {
-    "cifar100": {
-        "fedavg": (0.03, {**CLIPPED, "weight_decay": 3e-3, "server_lr": 1.5}),
-        "scaffold": (0.05, {**CLIPPED, "weight_decay": 3e-3, "server_lr": 1.5}),
-        "fedcm": (0.1, {**CLIPPED, "weight_decay": 1e-3, "alpha": 0.1}),
-        "fedadam": (0.03, {**CLIPPED, "weight_decay": 3e-3, "server_lr": 0.1, "tau": 1e-2}),
-        "fedlada": (5e-4, {**ADAPTIVE, "weight_decay": 0.2, "v_init": 1e-7}),
-    },
-    "cifar10": {
-        "fedavg": (0.1, {**CLIPPED, "weight_decay": 3e-3, "server_lr": 1.5}),
-        "scaffold": (0.05, {**CLIPPED, "weight_decay": 3e-3, "server_lr": 1.5}),
-        "fedcm": (0.1, {**CLIPPED, "weight_decay": 1e-3, "alpha": 0.1}),
-        "fedadam": (0.03, {**CLIPPED, "weight_decay": 3e-3, "server_lr": 0.1, "tau": 1e-2}),
-        "fedlada": (1e-3, {**ADAPTIVE, "weight_decay": 0.2, "v_init": 1e-7, "alpha": 0.2}),
-    },
-    "tinyimagenet": {
-        "fedavg": (0.05, {**CLIPPED, "weight_decay": 1e-3, "server_lr": 1.5}),
-        "scaffold": (0.05, {**CLIPPED, "weight_decay": 1e-3, "server_lr": 1.5}),
-        "fedcm": (0.1, {**CLIPPED, "weight_decay": 5e-4, "alpha": 0.1}),
-        "fedadam": (0.03, {**CLIPPED, "weight_decay": 1e-3, "server_lr": 0.1, "tau": 1e-2}),
-        "fedlada": (5e-4, {**ADAPTIVE, "weight_decay": 0.05, "v_init": 1e-7}),
-    },
-}
+ADAPTIVE: dict[str, Any] = {"clip_norm": 10.0, "decoupled": True, "alpha": 0.1, "beta1": 0.0}
+EARLIER: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
+for (dataset, method), values in suggested.EARLIER.items():
+    EARLIER.setdefault(dataset, {})[method] = values
+EARLIER["cifar10"]["fedlada"] = (1e-3, {**ADAPTIVE, "weight_decay": 0.2, "v_init": 1e-7, "alpha": 0.2})
 """Values of the searches before the protocol: the rate and the hyperparameters, FedLADA with the paper's root."""
 EIGHTH: tuple[float, dict[str, Any]] = (0.03, {**ADAPTIVE, "weight_decay": 3e-3, "v_init": 1e-8, "power": 0.125})
 """A variant of FedLADA on CIFAR-10 that divides by the eighth root of the second moment."""

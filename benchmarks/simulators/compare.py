@@ -9,7 +9,6 @@ environment of its own, which is made under DIR if it is missing.
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import venv
@@ -117,10 +116,7 @@ def _torchrun(worker: Worker) -> list[str]:
     """The arguments of Python that start several processes on this machine."""
     if worker.processes == 1:
         return []
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    where = ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    where = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
     return ["-m", "torch.distributed.run", f"--nproc-per-node={worker.processes}", *where]
 
 

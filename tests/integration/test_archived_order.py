@@ -72,6 +72,7 @@ def test_any_order_becomes_the_archived_one(tmp_path, monkeypatch, capsys):
             assert np.array_equal(np.sort(pixels.reshape(len(pixels), -1), axis=0), in_order)
         assert (tmp_path / "a" / FILES[name][0] / archived_order.META[name]).read_bytes() == b"names"
     assert "wrote" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["cifar-10-batches-py", "cifar-100-python"]
     with pytest.raises(SystemExit, match="exists already"):
         run(monkeypatch, tmp_path / "one", tmp_path / "a")
 
@@ -89,7 +90,11 @@ def test_other_images_are_refused_and_nothing_is_written(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"the train images of cifar10 in .* are not those of the archived runs"):
         run(monkeypatch, tmp_path / "data", tmp_path / "out")
     write_official(tmp_path / "nameless", "cifar100", seed=0, with_names=False)
-    with pytest.raises(SystemExit, match="has no file names"):
+    with pytest.raises(SystemExit, match="train lacks images, labels or file names"):
+        run(monkeypatch, tmp_path / "nameless", tmp_path / "out")
+    short = tmp_path / "nameless" / "cifar-100-python" / "train"
+    short.write_bytes(pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [0, 1], b"filenames": []}))
+    with pytest.raises(SystemExit, match="has not as many labels and file names as images"):
         run(monkeypatch, tmp_path / "nameless", tmp_path / "out")
     with pytest.raises(SystemExit, match="has neither cifar-10-batches-py nor cifar-100-python"):
         run(monkeypatch, tmp_path, tmp_path / "out")

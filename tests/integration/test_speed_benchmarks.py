@@ -60,6 +60,7 @@ def test_two_processes_are_measured_by_the_first():
     arguments = Namespace(task="digits", rounds=3, threads=1, data_dir=None)
     worker = compare["Worker"]("fedlada", "with_fedlada.py", processes=2)
     found = compare["run_worker"](worker, sys.executable, arguments)
+    assert found is not None
     assert found["rounds"] == 3
     assert found["test_accuracy"] > 0.5
 

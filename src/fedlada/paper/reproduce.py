@@ -69,7 +69,7 @@ class TargetNames(click.ParamType[list[str]]):
     type=NearestChoice(PRESETS),
     default="paper",
     show_default=True,
-    help="Hyperparameters: the paper's, the paper's with L2 weight decay, or this library's tuned ones.",
+    help="Hyperparameters: the paper's, the same with L2 weight decay, this library's, or its own before the protocol.",
 )
 @click.option("--seeds", type=Words(int), help="Comma-separated seeds; by default each target's own.")
 @click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
