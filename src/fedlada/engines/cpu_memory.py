@@ -22,7 +22,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 KEPT = 2**31 - 1
 """Bytes of freed memory that are kept at most."""
 USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20}
-"""What glibc arrives at by itself in a process that has freed large blocks; its start cannot be restored."""
+"""Values at which glibc arrives by itself in a process that has freed large blocks; its start cannot be restored."""
 SETTINGS = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 """Variables with which a user decides; then nothing is changed."""
 
