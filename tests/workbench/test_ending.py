@@ -34,10 +34,12 @@ def test_a_signal_that_is_held_back_arrives_afterwards():
     steps, ends = [], threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             start_a_child(steps)
     finally:
+        signal.signal(signal.SIGINT, before)
         ends.set()
         thread.join()
     assert steps == ["waits", "arrives"]
