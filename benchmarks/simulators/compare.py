@@ -49,6 +49,9 @@ WORKERS = (
     Worker("flower (2 actors)", "with_flower.py", ("--actors", "2"), environment="flower"),
 )
 
+ALONE = {worker.name for worker in WORKERS if worker.processes == 1 and "--actors" not in worker.arguments}
+"""Those that do their work in one process."""
+
 
 def parse_arguments() -> argparse.Namespace:
     """Return the arguments."""
@@ -149,7 +152,7 @@ def markdown_table(results: dict[str, list[Result]]) -> str:
         ratio = f"{_seconds(run) / _seconds(best[BASELINE]):.2f}" if BASELINE in best else ""
         # A process that leaves the work to others says nothing about it.
         own = [float(one["cpu_seconds_per_round"]) for one in results[name]]
-        on_a_core = f"{min(own):.4f}" if "(" not in name else ""
+        on_a_core = f"{min(own):.4f}" if name in ALONE else ""
         lines.append(
             f"| {name} | {run['version']} | {_seconds(run):.4f} | {ratio} | {on_a_core} "
             f"| {run['startup_seconds']:.1f} | {run['test_accuracy']:.3f} |"
