@@ -67,8 +67,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", nargs=4, metavar=("MODEL", "METHOD", "CLIENTS", "VARIANT"), help="measure here")
     given = parser.parse_args()
+    if given.repeats < 1:
+        parser.error(f"--repeats must be positive, got {given.repeats}")
     if given.one:
         model, method, num_clients, variant = given.one
+        if variant not in VARIANTS:
+            parser.error(f"VARIANT must be one of {', '.join(VARIANTS)}, got {variant!r}")
         print(json.dumps(measure(model, method, int(num_clients), variant)))
         return
     print("| model | method | ms a client | memory kept | pool | both | ratio | page faults | memory kept |")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import runpy
+import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -63,6 +65,17 @@ def test_two_processes_are_measured_by_the_first():
     assert found is not None
     assert found["rounds"] == 3
     assert found["test_accuracy"] > 0.5
+
+
+def test_a_clients_round_is_measured_with_its_page_faults():
+    words = [sys.executable, BENCHMARKS / "cpu_steps.py", "--one", "lenet", "fedlada", "2"]
+    done = subprocess.run([*words, "both"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ms"] > 0
+    assert found["faults"] >= 0
+    wrong = subprocess.run([*words, "all"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "VARIANT must be one of neither, memory, pool, both, got 'all'" in wrong.stderr
 
 
 def test_many_clients_are_measured_and_resumed(tmp_path):

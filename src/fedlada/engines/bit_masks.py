@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlada.engines.tracing import is_tracing
+from fedlada.engines.tracing import is_plain
 
 WORDS = {
     torch.float16: torch.int16,
@@ -18,26 +18,12 @@ WORDS = {
 """Integers of a number's size."""
 
 
-_transform: Any = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
-"""The transform such as vmap that is being applied, if any."""
-_has_storage: Any = getattr(torch._C, "_has_storage", None)
-"""Whether a tensor has memory: one that stands for many, when autograd takes many gradients at once, has none."""
-
-
 def can_mask(x: Tensor) -> bool:
     """Whether `masked` applies: to plain tensors, neither recorded nor under a transform such as vmap.
 
     Other layouts are left to `torch.where`, whose result then has another layout than x.
     """
     return x.device.type == "cpu" and x.dtype in WORDS and x.is_contiguous() and is_plain(x)
-
-
-def is_plain(x: Tensor) -> bool:
-    """Whether x is a plain tensor with numbers of its own, neither recorded nor under a transform such as vmap."""
-    if _transform is None or _has_storage is None:  # another torch
-        return False
-    is_recorded = torch.compiler.is_compiling() or is_tracing()
-    return type(x) is Tensor and not is_recorded and _transform() is None and bool(_has_storage(x))
 
 
 def masked(x: Tensor, bits: Tensor, scale: float) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 """Options of glibc's `mallopt`."""
 KEPT = 2**31 - 1
-"""Bytes of freed memory that are kept at most."""
+"""Free bytes at the end of the heap beyond which memory goes back all the same."""
 USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20}
 """Values at which glibc arrives by itself in a process that has freed large blocks; its start cannot be restored."""
 SETTINGS = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")

@@ -13,15 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fedlada.engines.bit_masks import is_plain
 from fedlada.engines.checkpointing import is_checkpointed
+from fedlada.engines.tracing import is_plain
 
 SIZES = (2, 3)
-"""Sizes of a window that gain. Larger ones, and those that skip pixels, read less than is copied."""
+"""Sizes of a window that gain; larger ones, and strides that skip pixels, were slower."""
 FEWEST_CHANNELS, FEWEST_NUMBERS = 16, 2**16
 """Below, copying into the other layout costs as much as it saves."""
-
-
 ARGUMENTS: dict[str, Any] = {
     "input": None,
     "kernel_size": None,

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
 
 _TRACING = ContextVar("tracing", default=False)
+_transform: Any = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+"""The transform such as vmap that is being applied, if any."""
+_has_storage: Any = getattr(torch._C, "_has_storage", None)
+"""Whether a tensor has memory: one that stands for many, when autograd takes many gradients at once, has none."""
 
 
 @contextmanager
@@ -22,3 +30,11 @@ def tracing() -> Iterator[None]:
 def is_tracing() -> bool:
     """Whether plain operations alone are wanted."""
     return _TRACING.get()
+
+
+def is_plain(x: Any) -> bool:
+    """Whether x is a plain tensor with numbers of its own, neither recorded nor under a transform such as vmap."""
+    if _transform is None or _has_storage is None:  # another torch
+        return False
+    is_recorded = torch.compiler.is_compiling() or is_tracing()
+    return type(x) is Tensor and not is_recorded and _transform() is None and bool(_has_storage(x))
