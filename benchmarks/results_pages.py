@@ -65,6 +65,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "effort": result_tables.effort,
     "authors": result_tables.authors,
     "simulator-0.6": partial(simulator_table, 0.6),
+    "simulator-0.1": partial(simulator_table, 0.1),
     "server-cifar10": partial(server_table, "cifar10"),
     "server-cifar100": partial(server_table, "cifar100"),
     "pools": result_tables.pools,
