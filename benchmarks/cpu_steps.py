@@ -1,4 +1,4 @@
-"""Seconds of a client's round on one CPU core, with and without what the sequential engine does for memory and pools.
+"""Seconds of a client's round on one CPU core, with and without what the sequential engine does for memory and layout.
 
     python benchmarks/cpu_steps.py [--repeats 3]
 
@@ -25,7 +25,7 @@ CASES = (
     ("resnet18-gn", "fedlada", 4),
 )
 """Model, method and clients a round; a client has 50 images of 3x32x32, in batches of 10."""
-VARIANTS = ("neither", "memory", "pool", "both")
+VARIANTS = ("neither", "memory", "layout", "both")
 ROUNDS = 3
 
 
@@ -34,14 +34,15 @@ def measure(model: str, method: str, num_clients: int, variant: str) -> dict[str
     import torch
 
     import fedlada
-    from fedlada.engines import cpu_memory, cpu_pool
+    from fedlada.engines import cpu_memory, sequential
     from fedlada.engines.sequential import SequentialEngine
+    from fedlada.models.call import call
     from fedlada.models.factory import model_factory
 
     if variant not in ("memory", "both"):
         cpu_memory._glibc = lambda: None
-    if variant not in ("pool", "both"):
-        cpu_pool.FEWEST_NUMBERS = 2**62
+    if variant not in ("layout", "both"):
+        sequential.forward_for = lambda *_: call
     milliseconds, faults, real = [], [], SequentialEngine.train_client
 
     def timed(*given, **named):
@@ -75,7 +76,7 @@ def main() -> None:
             parser.error(f"VARIANT must be one of {', '.join(VARIANTS)}, got {variant!r}")
         print(json.dumps(measure(model, method, int(num_clients), variant)))
         return
-    print("| model | method | ms a client | memory kept | pool | both | ratio | page faults | memory kept |")
+    print("| model | method | ms a client | memory kept | layout | both | ratio | page faults | memory kept |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for model, method, num_clients in CASES:
         found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}

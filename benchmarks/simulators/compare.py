@@ -9,6 +9,7 @@ environment of its own, which is made under DIR if it is missing.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -45,6 +46,7 @@ WORKERS = (
     Worker("fedlada", "with_fedlada.py"),
     Worker("fedlada (2 processes)", "with_fedlada.py", processes=2),
     Worker("pfl", "with_pfl.py", environment="pfl"),
+    Worker("pfl (2 processes)", "with_pfl.py", environment="pfl", processes=2),
     Worker("flower (1 actor)", "with_flower.py", ("--actors", "1"), environment="flower"),
     Worker("flower (2 actors)", "with_flower.py", ("--actors", "2"), environment="flower"),
 )
@@ -98,21 +100,29 @@ def run_worker(worker: Worker, python: str, args: argparse.Namespace) -> Result 
         environment["BENCHMARK_DATA"] = str(args.data_dir.resolve())
     if worker.processes > 1 and sys.platform == "linux":
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    try:
-        done = subprocess.run(
-            [python, *_torchrun(worker), str(HERE / worker.script), *options],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=WORKER_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        print(f"{worker.name}: no result after {WORKER_TIMEOUT_SECONDS} s", file=sys.stderr)
+    words = [python, *_torchrun(worker), str(HERE / worker.script), *options]
+    # A session of its own, so that what a worker has started ends with it.
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=environment, text=True, start_new_session=True, **pipes) as process:
+        try:
+            output, errors = process.communicate(timeout=WORKER_TIMEOUT_SECONDS)
+        except BaseException as error:
+            _end(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            print(f"{worker.name}: no result after {WORKER_TIMEOUT_SECONDS} s", file=sys.stderr)
+            return None
+    if process.returncode != 0:
+        print(f"{worker.name}: exit status {process.returncode}\n{errors[-3000:]}", file=sys.stderr)
         return None
-    if done.returncode != 0:
-        print(f"{worker.name}: exit status {done.returncode}\n{done.stderr[-3000:]}", file=sys.stderr)
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(output.splitlines()[-1])
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a worker and, where the system has sessions, all that it started."""
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def _torchrun(worker: Worker) -> list[str]:

@@ -73,9 +73,12 @@ class ClockCallback(TrainingProcessCallback):
 
 
 def make_dataset(work: task.Task, rounds: int) -> FederatedDataset:
-    """Return the clients' data, with the same cohorts as the handwritten loop."""
+    """Return the clients' data, with the same cohorts as the handwritten loop.
+
+    Two processes draw two users at a time: of a cohort of odd size one is drawn and not used, and some come again.
+    """
     datasets = [ShuffledDataset(tuple(work.client(i)), user_id=str(i)) for i in range(work.num_clients)]
-    users = itertools.chain.from_iterable(work.draw_cohorts(rounds))
+    users = itertools.cycle(itertools.chain.from_iterable(work.draw_cohorts(rounds)))
     return FederatedDataset(datasets.__getitem__, users.__next__)
 
 
@@ -115,7 +118,8 @@ def main() -> None:
     task.set_threads(args.threads)
     clock = task.RoundClock()
     module = run(args.task, args.rounds, clock)
-    task.print_result("pfl", version("pfl"), args, clock, module)
+    if os.environ.get("RANK", "0") == "0":
+        task.print_result("pfl", version("pfl"), args, clock, module)
 
 
 if __name__ == "__main__":

@@ -247,10 +247,23 @@ def test_a_frozen_part_without_gradients_drops_by_the_counter():
 
 
 def test_models_without_dropout_run_without_the_mode():
-    samples = as_samples(blobs(), CPU, torch.float32)
+    x, _ = as_samples(blobs(), CPU, torch.float32).batch(np.arange(2))
     cases = ((small_net(), False), (nn.Sequential(small_net(), nn.Dropout(0.1)), True))
     for model, expected in (*cases, (nn.Sequential(small_net(), nn.Dropout(0.0)), False)):
-        assert (elements_if_dropped(FlatModel(model, CPU), samples) is not None) == expected
+        assert (elements_if_dropped(FlatModel(model, CPU), x) is not None) == expected
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_dropout_of_a_compiled_model_is_seen_without_compiling_it(p):
+    compiled = []
+
+    def backend(graph, _inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    model = torch.compile(nn.Sequential(nn.Linear(3, 2), nn.Dropout(p)), backend=backend)
+    assert (elements_if_dropped(FlatModel(model, CPU), torch.randn(2, 3)) is not None) == (p > 0)
+    assert not compiled
 
 
 @pytest.mark.parametrize("p", [0.5, 0.03])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from command_line import wait_until
 from fedlada.models import pfl_cnn
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -67,6 +68,24 @@ def test_two_processes_are_measured_by_the_first():
     assert found["test_accuracy"] > 0.5
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_worker_that_takes_too_long_ends_with_all_that_it_started(tmp_path, capsys):
+    compare = runpy.run_path(str(BENCHMARKS / "simulators" / "compare.py"))
+    compare["run_worker"].__globals__["WORKER_TIMEOUT_SECONDS"] = 3
+    script, told = tmp_path / "starts.py", tmp_path / "pid"
+    script.write_text(
+        "import pathlib, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(told)!r}).write_text(str(child.pid))\n"
+        "child.wait()\n"
+    )
+    arguments = Namespace(task="digits", rounds=3, threads=1, data_dir=None)
+    assert compare["run_worker"](compare["Worker"]("slow", str(script)), sys.executable, arguments) is None
+    assert "slow: no result after 3 s" in capsys.readouterr().err
+    command = Path("/proc") / told.read_text() / "cmdline"
+    wait_until(lambda: not command.exists() or not command.read_text(), seconds=20)  # ended, reaped or not
+
+
 def test_a_clients_round_is_measured_with_its_page_faults():
     words = [sys.executable, BENCHMARKS / "cpu_steps.py", "--one", "lenet", "fedlada", "2"]
     done = subprocess.run([*words, "both"], capture_output=True, text=True, check=True)
@@ -75,7 +94,7 @@ def test_a_clients_round_is_measured_with_its_page_faults():
     assert found["faults"] >= 0
     wrong = subprocess.run([*words, "all"], capture_output=True, text=True)
     assert wrong.returncode == 2
-    assert "VARIANT must be one of neither, memory, pool, both, got 'all'" in wrong.stderr
+    assert "VARIANT must be one of neither, memory, layout, both, got 'all'" in wrong.stderr
 
 
 def test_many_clients_are_measured_and_resumed(tmp_path):

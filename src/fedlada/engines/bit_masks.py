@@ -21,9 +21,11 @@ WORDS = {
 def can_mask(x: Tensor) -> bool:
     """Whether `masked` applies: to plain tensors, neither recorded nor under a transform such as vmap.
 
-    Other layouts are left to `torch.where`, whose result then has another layout than x.
+    The result is contiguous, also where images have the channels last, because dropout comes before flat layers most
+    often. Other layouts are left to `torch.where`.
     """
-    return x.device.type == "cpu" and x.dtype in WORDS and x.is_contiguous() and is_plain(x)
+    is_dense = x.is_contiguous() or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last))
+    return x.device.type == "cpu" and x.dtype in WORDS and is_dense and is_plain(x)
 
 
 def masked(x: Tensor, bits: Tensor, scale: float) -> Tensor:

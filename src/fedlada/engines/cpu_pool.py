@@ -33,9 +33,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 class ChannelsLastPool(TorchFunctionMode):
-    """Replaces `max_pool2d`, in modules and functions, where it pays; `met` tells whether a model calls it at all."""
-
-    met = False
+    """Replaces `max_pool2d`, in modules and functions, where it pays."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -43,7 +41,6 @@ class ChannelsLastPool(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is not F.max_pool2d and func is not torch.max_pool2d:
             return func(*args, **kwargs)
-        self.met = True
         given = {**dict(zip(ARGUMENTS, args, strict=False)), **kwargs}
         window = _window(given) if len(args) + len(kwargs) == len(given) and given.keys() <= ARGUMENTS.keys() else None
         if window is None or not _pays(given.get("input")):

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fedlada.data.samples import Samples
 from fedlada.engines.attention import attention
 from fedlada.engines.bit_masks import can_mask, masked
 from fedlada.engines.checkpointing import is_checkpointed
 from fedlada.engines.masks import Elements, kept_bits, kept_places, mixed
 from fedlada.engines.opened import OPENED, opened
+from fedlada.engines.tracing import eagerly
 from fedlada.federation.plan import Assignment
 from fedlada.federation.randomness import bits, words
 from fedlada.models.call import call
@@ -197,14 +197,13 @@ REPLACED: dict[Any, Callable[..., Any]] = {
 }
 
 
-def elements_if_dropped(flat: FlatModel, samples: Samples) -> Elements | None:
-    """The source of masks, if a forward pass in training drops anything; seen on one small batch."""
+def elements_if_dropped(flat: FlatModel, x: Any) -> Elements | None:
+    """The source of masks, if a forward pass in training drops anything; seen on the small batch `x`."""
     device = flat.vector.device
-    x, _ = samples.batch(np.arange(min(2, len(samples))))
     elements = Elements(most=200)  # sequences may have any length
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         mode = CounterDropout(torch.zeros((), dtype=torch.int64, device=device), elements)
-        with mode:
+        with eagerly(flat.module), mode:
             call(flat.module, x)
     return elements if mode.num_calls else None
 

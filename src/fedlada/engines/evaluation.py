@@ -15,10 +15,10 @@ from fedlada.data.by_client import pooled
 from fedlada.data.given import Collate
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
+from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.default_loss import check_loss, check_same_shape, default_loss, shape_of
 from fedlada.engines.inputs import inputs_for
 from fedlada.methods.validation import count, option
-from fedlada.models.call import call
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], float]
@@ -124,12 +124,14 @@ def evaluate(
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
     totals: Totals | None = None
+    forward: Forward | None = None
     outputs, targets = [], []
     with torch.no_grad():
         for start in range(0, len(samples), batch_size):
             indices = np.arange(start, min(start + batch_size, len(samples)))
             x, y = samples.batch(indices)
-            output = call(module, x)
+            forward = forward or forward_for(module, x)
+            output = forward(module, x)
             if totals is None:
                 loss = loss or default_loss(output, y, samples)
                 check_same_shape(loss, output, y, "targets")
@@ -193,9 +195,11 @@ def predictions(
 ) -> np.ndarray[Any, Any]:
     """The class with the highest score, for each sample."""
     module.eval()
+    parts: list[Tensor] = []
+    forward: Forward | None = None
     with torch.no_grad():
-        parts = [
-            call(module, samples.batch(np.arange(start, min(start + batch_size, len(samples))))[0]).argmax(dim=1).cpu()
-            for start in range(0, len(samples), batch_size)
-        ]
+        for start in range(0, len(samples), batch_size):
+            x, _ = samples.batch(np.arange(start, min(start + batch_size, len(samples))))
+            forward = forward or forward_for(module, x)
+            parts.append(forward(module, x).argmax(dim=1).cpu())
     return torch.cat(parts).numpy()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
+from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.cpu_memory import freed_memory_kept
-from fedlada.engines.cpu_pool import ChannelsLastPool
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.dropout import MakeMode, dropout_of_steps, elements_if_dropped
 from fedlada.engines.engine import Engine
@@ -53,9 +54,10 @@ class SequentialEngine(Engine):
         self.method = method.suited_to(self.flat.vector)
         with quiet_recurrent(self.flat.module):
             self.loss = check_fit(self.flat, samples, loss, "training")
-            with Writes(self.flat.vector) as writes, ChannelsLastPool() as pool:
-                self.elements = elements_if_dropped(self.flat, samples)
-        self.pool: MakeMode = ChannelsLastPool if pool.met and device.type == "cpu" else nullcontext
+            x, _ = samples.batch(np.arange(min(2, len(samples))))
+            with Writes(self.flat.vector) as writes:
+                self.elements = elements_if_dropped(self.flat, x)
+            self.forward = forward_for(self.flat.module, x)
         # The model's own memory can hold a client's parameters if nobody else reads or writes them.
         self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
         self.signed_zeros = False
@@ -116,7 +118,9 @@ class SequentialEngine(Engine):
         dropouts = dropout_of_steps(self.elements, work, self.device)
         with quiet_recurrent(self.flat.module):
             for batch, words, dropout in zip(work.batches, work.words, dropouts, strict=True):
-                gradient_at = BatchGradient(self.flat, self.loss, *self.samples.batch(batch, words), dropout, self.pool)
+                gradient_at = BatchGradient(
+                    self.flat, self.loss, *self.samples.batch(batch, words), dropout, self.forward
+                )
                 local = self._step(local, gradient_at)
                 losses += gradient_at.first_loss
         upload, new_kept = self.method.finish(local, work.num_steps)
@@ -136,10 +140,8 @@ class SequentialEngine(Engine):
 class BatchGradient:
     """A step's stochastic gradient as a function of the point: the same batch and the same random numbers each time."""
 
-    def __init__(
-        self, flat: FlatModel, loss: Loss, x: Any, y: Any, dropout: MakeMode, pool: MakeMode = nullcontext
-    ) -> None:
-        self.flat, self.loss, self.x, self.y, self.dropout, self.pool = flat, loss, x, y, dropout, pool
+    def __init__(self, flat: FlatModel, loss: Loss, x: Any, y: Any, dropout: MakeMode, forward: Forward = call) -> None:
+        self.flat, self.loss, self.x, self.y, self.dropout, self.forward = flat, loss, x, y, dropout, forward
         self.first_loss: Tensor | float = math.nan
         self._random_states: list[Tensor] | None = None
 
@@ -150,8 +152,8 @@ class BatchGradient:
         """The loss of the batch at that point, with the graph that gives its gradient."""
         self.flat.load(point)
         with self._same_random_numbers():
-            with self.pool(), self.dropout():
-                output = call(self.flat.module, self.x)
+            with self.dropout():
+                output = self.forward(self.flat.module, self.x)
             loss = self.loss(output, self.y)
         if isinstance(self.first_loss, float):
             self.first_loss = loss.detach()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _TRACING = ContextVar("tracing", default=False)
 _transform: Any = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
@@ -38,3 +38,13 @@ def is_plain(x: Any) -> bool:
         return False
     is_recorded = torch.compiler.is_compiling() or is_tracing()
     return type(x) is Tensor and not is_recorded and _transform() is None and bool(_has_storage(x))
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a part of it was given to `torch.compile`, which would record a mode with the model."""
+    return any(hasattr(one, "_orig_mod") or one._compiled_call_impl is not None for one in module.modules())
+
+
+def eagerly(module: nn.Module) -> AbstractContextManager[Any]:
+    """Run compiled parts as they were written, so that a mode sees what they call."""
+    return torch.compiler.set_stance("force_eager") if is_compiled(module) else nullcontext()  # imports the compiler
