@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -74,8 +74,8 @@ def data():
     return torch.randn(NUM, 6, generator=random), torch.randint(3, (NUM,), generator=random)
 
 
-def run(model, local, dtype):
-    method = fedlada.FederatedMethod(name="sgd", local=local, server=fedlada.server.SGD())
+def run(model, local, dtype, server=fedlada.server.SGD()):  # noqa: B008
+    method = fedlada.FederatedMethod(name="sgd", local=local, server=server)
     clients = [range(start, start + 15) for start in range(0, NUM, 15)]
     options = {"partition": clients, "rounds": 3, "lr": 0.3, "batch_size": 4, "local_epochs": 2, "cohort_size": 3}
     result = fedlada.simulate(model, data(), method=method, dtype=dtype, device="cpu", engine="sequential", **options)
@@ -139,6 +139,31 @@ def test_steps_in_place_have_the_bits_of_steps_on_vectors(make, dtype):
     torch.manual_seed(0)
     model = make()
     assert run(model, (), dtype) == run(model, (Unchanged(),), dtype)
+
+
+@dataclass(frozen=True)
+class InPlace(fedlada.server.SGD):
+    """A server of the user's that writes to its parameters, in the first round negative zeros too."""
+
+    rounds: list = field(default_factory=list, compare=False)
+
+    def step(self, params, delta, state, round):
+        new, state = super().step(params, delta, state, round)
+        is_first = len(self.rounds) == 1  # before it, the method was tried
+        params.copy_(torch.where(new == 0, -0.0, new) if is_first else new)
+        self.rounds.append(round)
+        return params, state
+
+
+def test_negative_zeros_that_come_later_are_seen():
+    torch.manual_seed(0)
+    model = Plain()
+    with torch.no_grad():
+        model.zeros.zero_()
+        model.unused.fill_(1.0)
+    found = run(model, (), "float32", InPlace())
+    assert found == run(model, (Unchanged(),), "float32", InPlace())
+    assert found[0][0] == torch.full((3,), -0.0).numpy().tobytes()
 
 
 def engine(model, method):

@@ -62,9 +62,8 @@ class SequentialEngine(Engine):
         self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
         self.signed_zeros = False
         """Whether zeros in gradients may be negative, as autograd gives them: no parameter of the client is one."""
-        # Kept, because on a CPU the first use of new memory costs as much as the norm that needs it.
-        needs_wide = device.type == "cpu" and self.flat.vector.dtype != torch.float64
-        self.wide = torch.empty_like(self.flat.vector, dtype=torch.float64) if needs_wide else None
+        self.looked_at: Tensor | None = None
+        """The parameters of which that was found: those of all clients of a round, most often."""
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -92,6 +91,7 @@ class SequentialEngine(Engine):
         return model_with(self.template, params)
 
     def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+        self.looked_at = None
         with (
             self._own_random_numbers(),
             same_bits_every_time(self.device),
@@ -124,13 +124,14 @@ class SequentialEngine(Engine):
                 local = self._step(local, gradient_at)
                 losses += gradient_at.first_loss
         upload, new_kept = self.method.finish(local, work.num_steps)
-        return answer_of(work, upload, new_kept, float(losses) / work.num_steps, wide=self.wide)
+        return answer_of(work, upload, new_kept, float(losses) / work.num_steps)
 
     def _step(self, local: Local, gradient_at: BatchGradient) -> Local:
         if not self.in_place:
             return self.method.step(local, gradient_at)
-        if local.params is not self.flat.vector:  # a client's first step; steps make no negative zeros
-            self.signed_zeros = not has_negative_zeros(local.params)
+        if local.params is not self.flat.vector and local.params is not self.looked_at:
+            # A client's first step; steps make no negative zeros.
+            self.signed_zeros, self.looked_at = not has_negative_zeros(local.params), local.params
         params, gradients = self.flat.parts_of(gradient_at.loss_at(local.params), signed_zeros=self.signed_zeros)
         if params:
             self.method.descend(params, gradients, local.lr)

@@ -34,13 +34,25 @@ class Answer:
     """Its true delta, if it sends a forged one."""
 
 
-def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float, *, wide: Tensor | None = None) -> Answer:
-    """A client's answer with its statistics; `wide` is memory for a copy of the delta in float64."""
-    delta = upload.delta if wide is None else wide.copy_(upload.delta)
-    square = float(torch.linalg.vector_norm(delta, dtype=torch.float64) ** 2)
+NORM_BLOCK = 2**16
+"""Numbers that are converted to float64 at once on a CPU: they stay in its cache."""
+
+
+def answer_of(work: Assignment, upload: Upload, kept: Kept, train_loss: float) -> Answer:
+    """A client's answer with its statistics."""
+    square = square_norm(upload.delta)
     others = tensors_inside("extra", upload.extra)  # a NaN or an infinity of the delta is one of the square too
     finite = math.isfinite(square) and all(is_finite(one) for _, one in others) and all_finite(kept)
     return Answer(work, upload, kept, train_loss, square, finite)
+
+
+def square_norm(vector: Tensor) -> float:
+    """||vector||^2, summed in float64."""
+    if vector.device.type != "cpu" or vector.dtype == torch.float64:
+        return float(torch.linalg.vector_norm(vector, dtype=torch.float64) ** 2)
+    wide = torch.empty(min(NORM_BLOCK, vector.numel()), dtype=torch.float64)
+    parts = (wide[: len(part)].copy_(part) for part in torch.split(vector, NORM_BLOCK))
+    return math.fsum(float(torch.dot(part, part)) for part in parts)
 
 
 @dataclass(frozen=True)
