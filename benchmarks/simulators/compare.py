@@ -7,6 +7,7 @@ environment of its own, which is made under DIR if it is missing.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"  # on the command line of every pip, so that all simulators have the same torch
 BASELINE = "handwritten"
 WORKER_TIMEOUT_SECONDS = 1800
+SECONDS_TO_END = 45
+"""torchrun gives its processes 30."""
 
 Result = dict[str, object]
 
@@ -119,10 +122,15 @@ def run_worker(worker: Worker, python: str, args: argparse.Namespace) -> Result 
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a worker and, where the system has sessions, all that it started."""
-    if hasattr(os, "killpg"):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
+    """End a worker and what it started: politely at first, because torchrun's processes have sessions of their own."""
+    for kind in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, kind)
+        else:
+            process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_END)
 
 
 def _torchrun(worker: Worker) -> list[str]:
@@ -177,6 +185,7 @@ def _seconds(run: Result) -> float:
 def main() -> None:
     """Run the comparison and print its table."""
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the worker ends too
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)  # before anything is measured
     results = run_all(args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -41,6 +42,29 @@ class Net(nn.Module):
         return self.end(self, F.max_pool2d(y, 2))
 
 
+class Strict(torch.autograd.Function):
+    """Its backward pass is written for the usual layout."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.view(len(gradient), -1).view(ctx.shape)
+
+
+def by_data(net, y):
+    y.data.view(len(y), -1)[:, :72] = 0
+    return net.out(y.flatten(1))
+
+
+def kept(net, y):
+    net.features = y
+    return net.out(y.flatten(1))
+
+
 def read_again(net, y):
     return net.out(y.flatten(1)) + y.sum()
 
@@ -62,6 +86,11 @@ SHOWS = {
     "mean": lambda _, y: y.mean((2, 3)),
     "norm": lambda net, y: net.out(F.group_norm(y, 4).flatten(1)),
     "images returned": lambda _, y: y,
+    "images returned beside": lambda net, y: (net.out(y.flatten(1)), y),
+    "an object returned": lambda net, y: SimpleNamespace(scores=net.out(y.flatten(1)), images=y),
+    "kept by the model": kept,
+    "written as data": by_data,
+    "a function of the user's": lambda net, y: net.out(Strict.apply(y).flatten(1)),
     "permuted": lambda net, y: net.out(y.permute(0, 2, 3, 1).flatten(1)),
     "a list of images": lambda net, y: net.out(torch.cat([y, y])[: len(y)].flatten(1)),
     "read after its copy": read_again,
@@ -136,8 +165,50 @@ def test_a_pool_gets_its_gradient_in_this_layout():
     [images().double(), images()[0], images().bfloat16(), {"x": images()}],
     ids=["float64", "one image", "bfloat16", "named"],
 )
-def test_other_inputs_are_left(x):
-    assert forward_for(Net(), x) is call
+def test_other_inputs_keep_their_layout(x):
+    dtype = torch.float32 if isinstance(x, dict) else x.dtype
+    assert forward_for(Net().to(dtype), x).__name__ in (POOLS, "call")
+
+
+@pytest.mark.parametrize("x", [images(1)[:, 0], {"x": images(1)[:, 0]}], ids=["no channels", "named"])
+def test_pools_are_faster_whatever_the_inputs_are(x):
+    class Unsqueezed(Net):
+        def forward(self, x):
+            return super().forward(x.unsqueeze(1))
+
+    assert forward_for(Unsqueezed(channels=1), x).__name__ == POOLS
+    with torch.no_grad():
+        assert forward_for(Unsqueezed(channels=1), x) is call, "evaluation has no gradients, which the pools need"
+        assert forward_for(Net(SHOWS["mean"]), images()) is call
+
+
+def test_the_choice_does_not_depend_on_random_numbers():
+    class Sometimes(Net):
+        def forward(self, x):
+            y = self.pool(F.relu(self.first(x)))
+            y = y if torch.rand(()) < 0.5 else y.mul(2).permute(0, 1, 3, 2)
+            return self.out(F.max_pool2d(self.second(y), 2).flatten(1))
+
+    found = set()
+    for seed in range(6):
+        torch.manual_seed(seed)
+        found.add(forward_for(Sometimes(), images()))
+    assert len(found) == 1
+
+
+def test_a_trial_leaves_buffers_as_they_were():
+    class Counting(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            self.seen += len(x)
+            return super().forward(x)
+
+    net = Counting()
+    evaluate(net, (images(), torch.zeros(6, dtype=torch.int64)))
+    assert net.seen == 6
 
 
 def test_other_processors_keep_their_layout(monkeypatch):

@@ -69,21 +69,29 @@ def test_two_processes_are_measured_by_the_first():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_worker_that_takes_too_long_ends_with_all_that_it_started(tmp_path, capsys):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_worker_that_takes_too_long_ends_with_all_that_it_started(processes, tmp_path, capsys):
+    """Its own child, or the processes of torchrun, which have sessions of their own."""
     compare = runpy.run_path(str(BENCHMARKS / "simulators" / "compare.py"))
-    compare["run_worker"].__globals__["WORKER_TIMEOUT_SECONDS"] = 3
-    script, told = tmp_path / "starts.py", tmp_path / "pid"
+    compare["run_worker"].__globals__["WORKER_TIMEOUT_SECONDS"] = 3 if processes == 1 else 20
+    script = tmp_path / "starts.py"
     script.write_text(
-        "import pathlib, subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        f"pathlib.Path({str(told)!r}).write_text(str(child.pid))\n"
+        "import os, pathlib, subprocess, sys, time\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "if 'RANK' in os.environ:\n"
+        "    (here / f'pid{os.getpid()}').touch()\n"
+        "    time.sleep(300)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
+        "(here / f'pid{child.pid}').touch()\n"
         "child.wait()\n"
     )
     arguments = Namespace(task="digits", rounds=3, threads=1, data_dir=None)
-    assert compare["run_worker"](compare["Worker"]("slow", str(script)), sys.executable, arguments) is None
-    assert "slow: no result after 3 s" in capsys.readouterr().err
-    command = Path("/proc") / told.read_text() / "cmdline"
-    wait_until(lambda: not command.exists() or not command.read_text(), seconds=20)  # ended, reaped or not
+    worker = compare["Worker"]("slow", str(script), processes=processes)
+    assert compare["run_worker"](worker, sys.executable, arguments) is None
+    assert "slow: no result after" in capsys.readouterr().err
+    started = [Path("/proc") / one.name[3:] / "cmdline" for one in tmp_path.glob("pid*")]
+    assert len(started) == processes
+    wait_until(lambda: not any(one.exists() and one.read_text() for one in started), seconds=20)  # reaped or not
 
 
 def test_a_clients_round_is_measured_with_its_page_faults():

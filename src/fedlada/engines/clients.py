@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
+from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.evaluation import Loss, Totals
 from fedlada.federation.randomness import Ints
 from fedlada.models.call import call
@@ -55,17 +56,20 @@ def measure(module: nn.Module, test: ClientTest, rows: Ints, loss: Loss, batch_s
     """Means over each client's samples; samples of several clients share a forward pass."""
     device = next(module.parameters()).device
     totals = {client: Totals(loss, device) for client in np.unique(test.owners[rows]).tolist()}
+    forward: Forward | None = None
     with torch.no_grad():
         for start in range(0, len(rows), batch_size):
             batch = rows[start : start + batch_size]
-            for client, output, y, number in _by_client(module, test, batch):
-                totals[client].add(output, y, number)
+            x, y = test.samples.batch(batch)
+            forward = forward or forward_for(module, x)
+            for client, output, own, number in _by_client(forward(module, x), y, module, test, batch):
+                totals[client].add(output, own, number)
     return {client: one.means() for client, one in totals.items()}
 
 
-def _by_client(module: nn.Module, test: ClientTest, batch: Ints) -> Iterable[tuple[int, Any, Any, int]]:
-    x, y = test.samples.batch(batch)
-    output = call(module, x)
+def _by_client(
+    output: Any, y: Any, module: nn.Module, test: ClientTest, batch: Ints
+) -> Iterable[tuple[int, Any, Any, int]]:
     owners = test.owners[batch]
     ends = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(batch)]
     parts = list(pairwise(ends))

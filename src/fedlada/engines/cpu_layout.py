@@ -7,16 +7,21 @@ as it is (`benchmarks/cpu_steps.py`). GroupNorm and its kin are slow in that lay
 from __future__ import annotations
 
 import platform
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from fedlada.engines.checkpointing import is_checkpointed
 from fedlada.engines.cpu_pool import ChannelsLastPool
-from fedlada.engines.tracing import is_compiled, is_plain
+from fedlada.engines.tracing import eagerly, is_compiled, is_plain
+from fedlada.federation.randomness import the_same_randomness
 from fedlada.models.call import call
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -63,25 +68,43 @@ def _in_this_layout(gradient: Tensor) -> Tensor:
 
 
 def forward_for(module: nn.Module, x: Any) -> Forward:
-    """How to call a model with inputs such as these: `call`, or a faster way on a CPU; tried with two of them.
+    """How to call a model with inputs such as these: `call`, or a faster way on a CPU.
 
-    The choice depends on the model, the dtype and the kind of processor alone, because kernels affect the last bits.
+    It is tried with two samples. The choice depends on the model, the dtype and the kind of processor alone, because
+    kernels affect the last bits; a model that branches on values, or at random, is judged by one pass of fixed seed.
     """
-    is_suited = isinstance(x, Tensor) and x.ndim == 4 and x.device.type == "cpu" and x.dtype == torch.float32
-    if not is_suited or is_compiled(module):
+    trains = torch.is_grad_enabled()
+    is_on_cpu = next(module.parameters()).device.type == "cpu"
+    if not is_on_cpu or is_compiled(module) or not (trains or _may_gain(module, x)):
         return call
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    images = with_channels_last(x[:2]) if is_x86 else x[:2]
-    trial = _Trial(images)
-    with torch.random.fork_rng(devices=[]):
+    gains = _may_gain(module, x)
+    few = x[:2] if isinstance(x, Tensor) else x
+    trial = _Trial(with_channels_last(few) if gains else few)
+    with the_same_randomness(), _buffers_restored(module), eagerly(module):
         try:
-            with ChannelsLast(), trial:
-                call(module, images)
+            trial.run(module)
         except Exception:  # it will be told in the usual layout, if it is the model's
             return call
-    if not trial.pools:
-        return call
-    return _call_with_pools if trial.shows or trial.unread or not is_x86 else _call_with_channels_last
+    if gains and trial.pools and not trial.shows:
+        return _call_with_channels_last
+    return _call_with_pools if trains and trial.pools else call
+
+
+def _may_gain(module: nn.Module, x: Any) -> bool:
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    has_norms = any(isinstance(one, (nn.GroupNorm, nn.LayerNorm, _NormBase)) for one in module.modules())
+    return is_x86 and isinstance(x, Tensor) and x.ndim == 4 and x.dtype == torch.float32 and not has_norms
+
+
+@contextmanager
+def _buffers_restored(module: nn.Module) -> Iterator[None]:
+    kept = [(one, one.clone()) for one in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for one, before in kept:
+                one.copy_(before)
 
 
 def _call_with_channels_last(module: nn.Module, x: Any) -> Any:
@@ -97,13 +120,26 @@ def _call_with_pools(module: nn.Module, x: Any) -> Any:
 class _Trial(TorchFunctionMode):
     """Follows the images of a forward pass."""
 
-    def __init__(self, images: Tensor) -> None:
+    def __init__(self, x: Any) -> None:
         super().__init__()
+        self.x = x
         self.pools = self.shows = False
-        self.unread = {id(images): images} if _has_channels_last(images) else {}
+        self.unread = {id(one): one for one in _tensors(x) if _has_channels_last(one)}
         """Images that no known function has read: an extension of torch may, or the caller."""
         self.ended: dict[int, Tensor] = {}
         """Images of which there is a copy that would be a view in the usual layout."""
+        self.made: list[weakref.ref[Tensor]] = []
+
+    def run(self, module: nn.Module) -> None:
+        """Call the model; then `shows` tells whether something depends, or may depend, on the layout."""
+        with ChannelsLast(), self:
+            output = call(module, self.x)
+        known = isinstance(output, (Tensor, tuple, list, dict))
+        self.shows |= bool(self.unread) or not known or any(map(_has_channels_last, _tensors(output)))
+        self.shows |= any(_is_by_python(one.grad_fn) for one in _tensors(output))
+        self.ended.clear()
+        del output
+        self.shows |= any(one() is not None for one in self.made)  # the model keeps it, for its loss or a hook
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -112,14 +148,32 @@ class _Trial(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         self.pools |= name == "max_pool2d"
         images = [one for one in _tensors((args, kwargs)) if _has_channels_last(one)]
-        if name not in LOOKS:
-            for one in images:
-                self.unread.pop(id(one), None)
-                self.shows |= id(one) in self.ended or name not in KEEPS | ENDS or is_checkpointed()
-            self.ended |= {id(one): one for one in images if name in ENDS}
         output = func(*args, **kwargs)
-        self.unread |= {id(one): one for one in _tensors(output) if _has_channels_last(one)}
+        made = [one for one in _tensors(output) if _has_channels_last(one)]
+        if name in LOOKS:
+            self.shows |= bool(made)  # such as `data`, by which images are written unseen
+            return output
+        for one in images:
+            self.unread.pop(id(one), None)
+            self.shows |= id(one) in self.ended or name not in KEEPS | ENDS or is_checkpointed()
+        self.ended |= {id(one): one for one in images if name in ENDS}
+        self.unread |= {id(one): one for one in made}
+        self.made += [weakref.ref(one) for one in made]
         return output
+
+
+def _is_by_python(last: Any) -> bool:
+    """Whether a function of the user's, whose backward pass is not tried, is among those that lead to this one."""
+    found, seen = [last], set()
+    while found:
+        one = found.pop()
+        if one is None or one in seen:
+            continue
+        if isinstance(one, BackwardCFunction):
+            return True
+        seen.add(one)
+        found += [before for before, _ in one.next_functions]
+    return False
 
 
 def _has_channels_last(x: Any) -> bool:

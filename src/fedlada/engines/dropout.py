@@ -26,7 +26,7 @@ from fedlada.engines.masks import Elements, kept_bits, kept_places, mixed
 from fedlada.engines.opened import OPENED, opened
 from fedlada.engines.tracing import eagerly
 from fedlada.federation.plan import Assignment
-from fedlada.federation.randomness import bits, words
+from fedlada.federation.randomness import bits, the_same_randomness, words
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
@@ -201,7 +201,7 @@ def elements_if_dropped(flat: FlatModel, x: Any) -> Elements | None:
     """The source of masks, if a forward pass in training drops anything; seen on the small batch `x`."""
     device = flat.vector.device
     elements = Elements(most=200)  # sequences may have any length
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), the_same_randomness():
         mode = CounterDropout(torch.zeros((), dtype=torch.int64, device=device), elements)
         with eagerly(flat.module), mode:
             call(flat.module, x)

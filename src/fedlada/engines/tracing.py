@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -47,4 +48,5 @@ def is_compiled(module: nn.Module) -> bool:
 
 def eagerly(module: nn.Module) -> AbstractContextManager[Any]:
     """Run compiled parts as they were written, so that a mode sees what they call."""
-    return torch.compiler.set_stance("force_eager") if is_compiled(module) else nullcontext()  # imports the compiler
+    may_compile = is_compiled(module) or "torch._dynamo" in sys.modules  # a function of the model's may be compiled
+    return torch.compiler.set_stance("force_eager") if may_compile else nullcontext()  # it imports the compiler
