@@ -43,7 +43,7 @@ def ordered(folder: Path, name: str, split: str) -> dict[bytes, Any]:
     parts = []
     for file in splits[split]:
         part = read_pickle(folder / inside / file)
-        if not isinstance(part, dict) or any(one not in part for one in needed):
+        if not isinstance(part, dict) or any(np.ndim(part.get(one)) == 0 for one in needed):  # absent, or no list
             raise Wrong(f"{folder / inside / file} lacks images, labels or file names, by which the images are sorted")
         if len({len(part[one]) for one in needed}) > 1:
             raise Wrong(f"{folder / inside / file} has not as many labels and file names as images")

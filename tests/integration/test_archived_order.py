@@ -101,6 +101,11 @@ def test_other_images_are_refused_and_nothing_is_written(run, tmp_path):
     with pytest.raises(SystemExit, match="train lacks images, labels or file names"):
         run(tmp_path / "nameless", tmp_path / "out")
     short = tmp_path / "nameless" / "cifar-100-python" / "train"
+    short.write_bytes(
+        pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": 3, b"filenames": ["a", "b"]})
+    )
+    with pytest.raises(SystemExit, match="train lacks images, labels or file names"):
+        run(tmp_path / "nameless", tmp_path / "out")
     short.write_bytes(pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [0, 1], b"filenames": []}))
     with pytest.raises(SystemExit, match="has not as many labels and file names as images"):
         run(tmp_path / "nameless", tmp_path / "out")
