@@ -536,7 +536,7 @@ def test_a_script_with_an_unseeded_model_goes_on(tmp_path):
     ("change", "word"),
     [
         ({"loss": torch.nn.MultiMarginLoss()}, "loss is"),
-        ({"train": blobs(seed=1)}, "the training data are others"),
+        ({"train": blobs(seed=1)}, "the training data differ"),
         ({"eval_every": 3}, "eval_every is"),
         ({"batch_size": 3}, "work is"),
     ],

@@ -571,7 +571,7 @@ def test_frozen_parts_are_part_of_a_run(tmp_path):
     torch.manual_seed(0)
     first, other = with_frozen_part(), with_frozen_part()
     run(first, rounds=2, out=tmp_path / "given")
-    with pytest.raises(ValueError, match="holds another run \\(the frozen parameters or buffers are others"):
+    with pytest.raises(ValueError, match="holds another run \\(the frozen parameters or buffers differ"):
         run(other, rounds=3, out=tmp_path / "given")
     run(first, rounds=3, out=tmp_path / "given")
     result = run(with_frozen_part, rounds=3, out=tmp_path / "made")

@@ -90,7 +90,7 @@ def test_the_cause_is_named_and_not_a_digest(tmp_path):
         ({"seed": 1}, r"\(seed is 0 there and 1 here\)"),
         ({"client_test": 0.2}, r"\(client_test is at its default there and 0.2 here\)"),
         ({"partition": UNEQUAL}, r"\(its clients have other samples: another partition\)"),
-        ({"partition": None, "train": (x[::-1].copy(), y)}, r"\(the training data are others\)"),
+        ({"partition": None, "train": (x[::-1].copy(), y)}, r"\(the training data differ\)"),
     ):
         with pytest.raises(ValueError, match=f"holds another run {sentence}: choose another folder"):
             from_python(tmp_path, 2, **{"partition": None, **changes})

@@ -59,9 +59,9 @@ REASONS = {
 TELLING = ("method", "dataset", "seed")
 """Fields whose difference is named first: another method has other hyperparameters, another seed other clients."""
 DIGESTS = {
-    "data": "the training data are others",
+    "data": "the training data differ",
     "clients": "its clients have other samples: another partition",
-    "not_trained": "the frozen parameters or buffers are others",
+    "not_trained": "the frozen parameters or buffers differ",
 }
 """Fields that are digests, with the meaning of a difference. They are named last: another setting is the cause."""
 
