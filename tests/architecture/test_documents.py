@@ -63,6 +63,17 @@ def test_public_names_exist_and_are_documented():
         assert getattr(fedlada, name).__doc__, name
 
 
+def test_the_table_of_arguments_is_that_of_simulate():
+    page = (ROOT / "docs" / "start.md").read_text()
+    table = page[page.index("**More arguments of `simulate`.**") :]
+    cells = re.findall(r"^\| `(\w+=.*?)` \|", table.split("\n\n")[1], re.MULTILINE)
+    x = y = torch.zeros(2000)
+    given = [eval(f"dict({cell})", {"fedlada": fedlada, "x": x, "y": y}) for cell in cells]
+    names = {name for one in given for name in one}
+    assert names >= {"local_steps", "cohorts", "unreliable", "weights", "lr", "validation", "patience"}
+    assert names <= set(inspect.signature(fedlada.simulate).parameters)
+
+
 def test_version_stands_in_the_citation():
     assert f"version: {fedlada.__version__}" in (ROOT / "CITATION.cff").read_text()
 

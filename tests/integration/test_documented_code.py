@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from command_line import run_shortened
 from fedlada.workbench.cli import fedlada as command_line
@@ -103,6 +104,20 @@ def test_the_first_snippet_prints_what_stands_below_it(capsys):
     )
     # Rounds, megabytes and percent differ a little on other processors.
     assert ours == pytest.approx(theirs, abs=2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_the_first_snippet_of_a_new_user_can_be_run_twice():
+    """A script that is started again, in the same folder, makes the same data and weights."""
+    first, *_ = blocks(ROOT / "docs" / "start.md", "python")
+    rounds = []
+    for _ in range(2):
+        names: dict[str, object] = {}
+        torch.seed()  # as in a new process
+        exec(shortened(first.code), names)
+        rounds.append(names["result"].history.rows)
+    assert rounds[0] == rounds[1]
 
 
 @pytest.fixture
