@@ -36,6 +36,8 @@ def good(params, _delta, state, _round):
         (lambda params, _, state, __: (params[:2], state), None, "got a tensor of shape (2,)"),
         (lambda params, *_: (params, None), None, "as its state from step, got NoneType"),
         (good, lambda _: [], "from init, got list"),
+        (good, lambda _: {"m": PARAMS, "t": 0}, "as its state from init, but 't' is of type int: torch.tensor(...)"),
+        (lambda params, *_: (params, {"t": 1}), lambda _: {"t": PARAMS}, "from step, but 't' is of type int"),
         (good, lambda: {}, "failed in init: TypeError"),
     ],
 )

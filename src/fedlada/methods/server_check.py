@@ -42,10 +42,14 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
             f"the server optimizer {name} must return parameters of the shape it was given, got {_kind(new)}"
         )
     for call, one in (("init", state), ("step", after)):
-        if not isinstance(one, dict) or not all(isinstance(value, Tensor) for value in one.values()):
-            raise ValueError(
-                f"the server optimizer {name} must return a dict of tensors as its state from {call}, got {_kind(one)}"
-            )
+        entries = one.items() if isinstance(one, dict) else ()
+        if wrong := [(key, value) for key, value in entries if not isinstance(value, Tensor)]:
+            got = f"but {wrong[0][0]!r} is of type {_kind(wrong[0][1])}: torch.tensor(...) makes a tensor of a number"
+        elif not isinstance(one, dict):
+            got = f"got {_kind(one)}"
+        else:
+            continue
+        raise ValueError(f"the server optimizer {name} must return a dict of tensors as its state from {call}, {got}")
     if set(after) != set(state):
         raise ValueError(
             f"the server optimizer {name} must keep the names of its state: init has {', '.join(state) or 'none'}, "
