@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 import fedlada
 from fedlada import recipes
@@ -277,6 +277,8 @@ def test_the_loss_is_said_once(capsys):
             r"for labels of 0 and 1 make y whole numbers; for a regression make y \(N, 1\)",
         ),
         (2, PRICES, r"must have the same shape for mse_loss: reshape y, or give loss="),
+        (3, Y + 0.5, r"must have the same shape for mse_loss: reshape y, or give loss="),
+        (3, Y.astype(np.float32), r"for classes make y whole numbers, as y.long\(\) or .*; for a regression reshape y"),
     ],
 )
 def test_targets_of_another_shape_have_a_way_out(outputs, y, sentence):
@@ -287,6 +289,19 @@ def test_targets_of_another_shape_have_a_way_out(outputs, y, sentence):
             fedlada.evaluate(small_net(outputs), (X[:2], y[:2]))
         with pytest.raises(ValueError, match=sentence):
             run(small_net(outputs), y, loss=nn.CrossEntropyLoss())
+
+
+def test_floats_that_may_be_classes_are_told_in_every_form():
+    floats = torch.from_numpy(Y.astype(np.float32))
+    sentence = r"for classes make y whole numbers, as y.long\(\)"
+    data = TensorDataset(torch.from_numpy(X.astype(np.float32)), floats)
+    for ask in (lambda: fedlada.simulate(small_net(), data, method="fedavg"), lambda: run(small_net(), floats)):
+        with pytest.raises(ValueError, match=sentence):
+            ask()
+    with pytest.raises(ValueError, match=sentence):
+        fedlada.evaluate(small_net(), (X, floats))
+    with pytest.raises(ValueError, match=r"same shape for MSELoss: reshape y, or"):  # that one is meant
+        run(small_net(), floats, loss=nn.MSELoss())
 
 
 def test_text_needs_to_become_numbers():

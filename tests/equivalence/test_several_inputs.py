@@ -137,3 +137,25 @@ def test_what_does_not_fit_is_a_sentence():
     broken[3] = np.nan
     with pytest.raises(ValueError, match=r"x\['mask'\] holds a NaN or an infinity in row 3"):
         both(Reader(), ({**x, "mask": broken}, y))
+
+
+def test_inputs_that_the_model_has_no_argument_for_are_named():
+    x, y = inputs(as_dict=True)
+    for wrong, sentence in (
+        (
+            {"ids": x["words"], "mask": x["mask"]},
+            r"its forward has no argument 'ids' \(it takes words, mask, temperature\)",
+        ),
+        (
+            {"ids": x["words"], "masks": x["mask"]},
+            r"its forward has no arguments 'ids', 'masks' \(it takes words, mask, ",
+        ),
+    ):
+        with pytest.raises(ValueError, match=rf"cannot take a batch of the training data \(dict\): {sentence}"):
+            fedlada.simulate(Reader(), (wrong, y), method="fedavg")
+    with pytest.raises(ValueError, match=r"the test data \(dict\): its forward has no argument 'ids'"):
+        fedlada.simulate(Reader(), (x, y), test=({"ids": x["words"], "mask": x["mask"]}, y), method="fedavg")
+    with pytest.raises(
+        ValueError, match=r"\(dict\): Reader\.forward\(\) missing 1 required positional argument: 'mask'"
+    ):
+        fedlada.simulate(Reader(), ({"words": x["words"]}, y), method="fedavg")

@@ -21,11 +21,12 @@ from fedlada.engines.default_loss import (
     check_same_shape,
     default_loss,
     known_labels,
+    labels_of,
     shape_of,
 )
 from fedlada.engines.evaluation import Loss
 from fedlada.federation.randomness import Ints, bits, permutation
-from fedlada.models.call import call
+from fedlada.models.call import call, misnamed
 from fedlada.models.flat import FlatModel
 
 TRAINING = "training"
@@ -80,14 +81,15 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
             raise ValueError(
                 f"the model cannot take the text of the {what} data: turn it into numbers, in collate_fn= or beforehand"
             ) from error
-        raise ValueError(f"the model cannot take a batch of the {what} data ({shape_of(x)}): {error}") from error
+        why = ": ".join(filter(None, (misnamed(module, x), str(error))))
+        raise ValueError(f"the model cannot take a batch of the {what} data ({shape_of(x)}): {why}") from error
     chosen = loss or default_loss(output, y, samples)
     if chosen is binary_cross_entropy:
         _check_binary(known_labels(samples), what)
     elif chosen in (F.cross_entropy, cross_entropy_last) or type(chosen) is nn.CrossEntropyLoss:
         check_classes(output, y, f"{what} targets")
         _check_classes(output, y, samples, what, ignored_by(chosen))
-    check_same_shape(chosen, output, y, f"{what} targets", labels=None if loss else known_labels(samples))
+    check_same_shape(chosen, output, y, f"{what} targets", labels=None if loss else labels_of(samples, y))
     try:
         value = chosen(output, y)
     except Exception as error:

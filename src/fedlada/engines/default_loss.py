@@ -98,7 +98,7 @@ def check_classes(output: Any, y: Any, targets: str) -> None:
 def check_same_shape(loss: Any, output: Any, y: Any, targets: str, *, labels: Any = None) -> None:
     """Refuse shapes that an elementwise loss would broadcast: `[N, 1]` and `[N]` to `[N, N]`.
 
-    `labels` are all targets, if the loss is the default: they may be meant as binary labels.
+    `labels` are all targets, as far as known, if the loss is the default: they may be meant as labels or classes.
     """
     is_elementwise = loss in ELEMENTWISE or type(loss) in (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
     if not is_elementwise or not isinstance(y, Tensor) or (isinstance(output, Tensor) and output.shape == y.shape):
@@ -109,10 +109,19 @@ def check_same_shape(loss: Any, output: Any, y: Any, targets: str, *, labels: An
         way_out = "make y (N, 1): y[:, None]" if y.ndim == 1 else "add an axis to y: y[..., None]"
         if labels is not None and np.isin(labels, (0, 1)).all():
             way_out = f"for labels of 0 and 1 make y whole numbers; for a regression {way_out}"
+    elif labels is not None and isinstance(output, Tensor) and _may_be_classes(output, y, labels):
+        way_out = "for classes make y whole numbers, as y.long() or y.astype(int) does; for a regression reshape y"
     raise ValueError(
         f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) must have the same shape for {name}: {way_out}, "
         "or give loss="
     )
+
+
+def _may_be_classes(output: Tensor, y: Tensor, labels: Any) -> bool:
+    """Whether floats may be meant as class indices: whole numbers, one for each of several outputs."""
+    if y.ndim + 1 != output.ndim or output.shape[1] < 2:
+        return False
+    return bool((labels == np.round(labels)).all() and labels.min() >= 0)
 
 
 def broadcasts(loss: Any, output: Any, y: Any) -> bool:
@@ -146,6 +155,12 @@ def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
         return None  # a transform gives others
     labels = np.asarray(targets)
     return labels if labels.dtype.kind in "biu" else None
+
+
+def labels_of(samples: Samples, y: Any) -> np.ndarray[Any, Any] | None:
+    """All labels where they are known, else those of a batch."""
+    known = known_labels(samples)
+    return y.cpu().numpy() if known is None and isinstance(y, Tensor) else known
 
 
 def shape_of(value: Any) -> str:

@@ -16,7 +16,7 @@ from fedlada.data.given import Collate
 from fedlada.data.samples import Samples, as_samples
 from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
 from fedlada.engines.cpu_layout import Forward, forward_for
-from fedlada.engines.default_loss import check_loss, check_same_shape, default_loss, shape_of
+from fedlada.engines.default_loss import check_loss, check_same_shape, default_loss, labels_of, shape_of
 from fedlada.engines.inputs import inputs_for
 from fedlada.methods.validation import count, option
 
@@ -133,8 +133,9 @@ def evaluate(
             forward = forward or forward_for(module, x)
             output = forward(module, x)
             if totals is None:
+                labels = None if loss else labels_of(samples, y)
                 loss = loss or default_loss(output, y, samples)
-                check_same_shape(loss, output, y, "targets")
+                check_same_shape(loss, output, y, "targets", labels=labels)
                 totals = Totals(loss, first.device)
             totals.add(output, y, len(indices))
             if metrics:

@@ -23,17 +23,39 @@ def arguments(module: nn.Module, x: Any) -> Arguments:
     """The inputs as arguments of a model's `forward`: unpacked if it has that many parameters, else as one."""
     if isinstance(x, Tensor) or not isinstance(x, (Mapping, tuple, list)):
         return (x,), {}
-    kinds = [(name, one.kind) for name, one in inspect.signature(module.forward).parameters.items()]
+    kinds = _kinds(module)
     places = [name for name, kind in kinds if kind in (inspect.Parameter.POSITIONAL_ONLY, _EITHER)]
     if isinstance(x, Mapping):
-        names = {name for name, kind in kinds if kind in (_EITHER, inspect.Parameter.KEYWORD_ONLY)}
+        names = _names(kinds)
         takes_all = any(kind == inspect.Parameter.VAR_KEYWORD for _, kind in kinds)
-        return ((), dict(x)) if takes_all or set(x) <= names else ((x,), {})
+        return ((), dict(x)) if takes_all or x.keys() <= names.keys() else ((x,), {})
     takes_all = any(kind == inspect.Parameter.VAR_POSITIONAL for _, kind in kinds)
     return (tuple(x), {}) if takes_all or len(x) <= len(places) else ((x,), {})
 
 
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+Kinds = list[tuple[str, Any]]
+"""Parameters of a `forward`, with the kind of each."""
+
+
+def _kinds(module: nn.Module) -> Kinds:
+    return [(name, one.kind) for name, one in inspect.signature(module.forward).parameters.items()]
+
+
+def _names(kinds: Kinds) -> dict[str, None]:
+    """Parameters that can be given by name, in order."""
+    return dict.fromkeys(name for name, kind in kinds if kind in (_EITHER, inspect.Parameter.KEYWORD_ONLY))
+
+
+def misnamed(module: nn.Module, x: Any) -> str:
+    """A sentence that names the inputs of a dict for which `forward` has no argument; empty if there are none."""
+    if not isinstance(x, Mapping) or arguments(module, x)[1]:
+        return ""
+    names = _names(_kinds(module))
+    wrong = [repr(name) for name in x if name not in names]
+    have = "has no argument" if len(wrong) == 1 else "has no arguments"
+    takes = f"it takes {', '.join(names) or 'none by name'}"
+    return f"its forward {have} {', '.join(wrong)} ({takes}), so it was given the whole dict"
 
 
 def scores(output: Any) -> Any:
