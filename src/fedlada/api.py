@@ -127,8 +127,9 @@ def simulate(
         partition: how samples are divided among clients, from `fedlada.data` (`IID`, `Dirichlet`, `Pathological`,
             `ByKey`), or the sample indices of each client (a list, or a dict by client). By default ten equal
             clients, IID. Names of clients, in a dict or as keys, are kept in the history and the run folder.
-        collate_fn: a function from a list of samples to `(x, y)`, for samples that need padding. It is called
-            once, for all of them; a `collate_fn` of the data set itself is used the same way.
+        collate_fn: a function from a list of samples to `(x, y)`, for samples that need padding; `train` may then be
+            a list of samples. It is called once, for all of them; a `collate_fn` of the data set itself is used the
+            same way.
         rounds: how many rounds to run.
         cohort_size: clients per round, drawn without replacement; by default all.
         cohorts: another way of sampling them, from `fedlada.cohorts`.

@@ -134,6 +134,23 @@ def test_a_collate_fn_may_give_several_inputs():
     assert result.history[0]["train_loss"] > 0
 
 
+def test_a_list_of_samples_is_a_data_set_for_collate_fn():
+    samples = [Dicts()[number] for number in range(60)]
+
+    def collate(rows):
+        return torch.stack([row["features"] for row in rows]), torch.tensor([row["label"] for row in rows])
+
+    expected = trained(Dicts(), collate_fn=collate)
+    assert torch.equal(trained(samples, collate_fn=collate), expected)
+    assert len(samples_of(samples[:2], collate_fn=collate)) == 2
+    found = [Words()[number] for number in range(40)]
+    assert (
+        len(samples_of([(*one, 0) for one in found], collate_fn=lambda rows: padded([row[:2] for row in rows]))) == 40
+    )
+    x, y = samples_of([X, Y], collate_fn=torch.utils.data.default_collate).batch(torch.arange(60).numpy())
+    assert (x.shape, y.tolist()) == ((60, 4), Y.tolist())  # two arrays are x and y
+
+
 class Pictures(Dataset):
     def __len__(self):
         return 4
@@ -165,6 +182,7 @@ FRAME = pandas.DataFrame(X, columns=list("abcd")).assign(label=Y)
         (([Image.new("L", (3, 3))] * 2, [0, 1]), None, "x holds images of Pillow: make arrays"),
         ((["some", "words"], [0, 1]), None, "x cannot be read as an array of numbers, it holds text: number it"),
         (Dicts(), None, r"must be a pair \(x, y\), got dict: several inputs .*; fedlada.data.columns and collate_fn="),
+        ([Dicts()[0]] * 9, None, "got list of 9 items: samples that are dicts need collate_fn=, or fedlada.data.col"),
         (((X, Y), (X, Y)), None, r"a tuple is one pair \(x, y\): give clients as a list, \[\(x, y\), \(x, y\)\], or"),
         (((FRAME, FRAME["label"]),) * 3, None, "give clients as a list"),
         ((Words(), Words()), None, "give clients as a list"),

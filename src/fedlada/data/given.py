@@ -132,6 +132,8 @@ def readable(data: Any, *, one_by_one: bool = False) -> Any:
         return data.arrays()
     if isinstance(data, list) and data and all(isinstance(one, tuple) and len(one) == 2 for one in data):
         return Rows(data)  # a list of samples; lists of clients were joined before
+    if one_by_one and isinstance(data, list) and (len(data) != 2 or any(isinstance(one, Mapping) for one in data)):
+        return Rows(data)  # samples of any kind, for collate_fn; two others are x and y
     if not one_by_one and _are_clients(data):
         raise ValueError(
             "a tuple is one pair (x, y): give clients as a list, [(x, y), (x, y)], or a dict by their names"

@@ -230,7 +230,12 @@ def as_samples(data: Any, device: torch.device, dtype: torch.dtype, collate_fn: 
     raise ValueError(
         f"data must be an (x, y) pair of arrays or a torch Dataset, got {type(data).__name__}"
         + (f" of {len(data)} items" if isinstance(data, (tuple, list)) else "")
+        + (": samples that are dicts need collate_fn=, or fedlada.data.columns" if _are_dicts(data) else "")
     )
+
+
+def _are_dicts(data: Any) -> bool:
+    return isinstance(data, list) and bool(data) and all(isinstance(one, Mapping) for one in data)
 
 
 def _map_style(dataset: Any) -> Any:
