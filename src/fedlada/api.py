@@ -137,8 +137,9 @@ def simulate(
         local_epochs: passes over a client's data per round; by default one.
         local_steps: local steps per round, instead of epochs.
         lr: the clients' learning rate, or a function of the round (see `fedlada.schedules`); by default the one
-            suggested for the method's name.
-        lr_decay: factor on `lr` after each round; by default 0.998 with a method's name, as in the paper, else 1.
+            suggested for the method's name. A recipe with the values of its name has it too.
+        lr_decay: factor on `lr` after each round; by default 0.998 where the method sets the rate or is a name, as in
+            the paper, else 1.
         weights: how clients are weighted in the mean: "uniform" or by number of "examples".
         unreliable: simulated drop-outs and stragglers.
         loss: a function of outputs and targets; by default cross-entropy for class indices, binary cross-entropy for

@@ -63,10 +63,30 @@ def test_a_rate_beside_a_name_changes_the_rate_alone():
     assert [row["lr"] for row in bare(method="fedlada", lr=lambda round: 0.1 * round).history] == [0.1, 0.2]
 
 
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_a_recipe_that_its_name_stands_for_has_its_rate(name):
+    method = fedlada.suggested(name)["method"]
+    assert torch.equal(bare(method=method).server.params, bare(method=name).server.params)
+    assert [row["lr"] for row in bare(method=method).history] == [row["lr"] for row in bare(method=name).history]
+    assert [row["lr"] for row in bare(method=method, lr=0.02).history] == [0.02, 0.02]
+
+
+def test_most_recipes_are_what_their_name_stands_for():
+    assert [row["lr"] for row in bare(method=recipes.fedavg()).history] == [0.1, 0.1 * 0.998]
+
+
 def test_a_method_of_ones_own_needs_a_rate():
     assert [row["lr"] for row in bare(method=recipes.fedlada(), lr=0.02).history] == [0.02, 0.02]
-    with pytest.raises(ValueError, match="lr must be given with your own method"):
-        bare(method=fedlada.suggested("fedlada", "cifar10")["method"])
+    known = (
+        r"lr must be given with a method object: .*; method='fedlada' has one, for the hyperparameters of fedlada.sug"
+    )
+    for other in (fedlada.suggested("fedlada", "cifar10")["method"], recipes.fedlada()):
+        with pytest.raises(ValueError, match=known):
+            bare(method=other)
+    own = fedlada.FederatedMethod(name="mine", local=(), server=fedlada.server.SGD())
+    for method in (own, recipes.fedavg(clip_norm=1.0)):
+        with pytest.raises(ValueError, match="lr must be given with a method object: only a built-in name comes with"):
+            bare(method=method)
     for wrong in (None, recipes.fedlada):
         with pytest.raises(ValueError, match=r"method must be a FederatedMethod, as from fedlada\.recipes, or a name"):
             bare(method=wrong)

@@ -127,12 +127,25 @@ def personal_of(personal: str | Sequence[str], model: nn.Module) -> Personal | N
 
 
 def resolve_schedule(lr: float | Schedule | None, lr_decay: float | None, method: FederatedMethod | str) -> Schedule:
-    """The learning-rate schedule; defaults come with the method's name."""
-    values = suggested(method) if isinstance(method, str) and not callable(lr) else {"lr_decay": 1.0}
+    """The learning-rate schedule; defaults come with the method's name, or with the method that it stands for."""
+    name = method if isinstance(method, str) else _suggested_name(method) if lr is None else None
+    values = suggested(name) if name is not None and not callable(lr) else {"lr_decay": 1.0}
     rate, decay = values.get("lr") if lr is None else lr, values["lr_decay"] if lr_decay is None else lr_decay
     if rate is None:
-        raise ValueError("lr must be given with your own method: only a built-in name comes with a default rate")
+        named = getattr(method, "name", "")
+        other = f"; method={named!r} has one, for the hyperparameters of fedlada.suggested({named!r})"
+        raise ValueError(
+            "lr must be given with a method object: only a built-in name comes with a default rate"
+            + (other if named in RECIPES else "")
+        )
     return as_schedule(rate, decay)
+
+
+def _suggested_name(method: FederatedMethod) -> str | None:
+    """The name that stands for exactly this method, if there is one."""
+    if method.name not in RECIPES:
+        return None
+    return method.name if method == suggested(method.name)["method"] else None
 
 
 def resolve_messages(messages: str | Messages, method: FederatedMethod) -> Messages:
