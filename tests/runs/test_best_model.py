@@ -62,6 +62,26 @@ def test_clients_alone_judge_where_there_is_no_test_set(tmp_path):
     assert not (tmp_path / "own" / "checkpoints" / "best.safetensors").exists()  # no model is everybody's
 
 
+def test_the_validation_judges_where_there_is_no_test_set(tmp_path):
+    """Also of clients that are tested: it is there to choose by."""
+    history = run(tmp_path, Y, 3, test=None, validation=(X, Y), client_test=0.3).history
+    found = history["validation_accuracy"]
+    assert kept(tmp_path)[:2] == ("validation_accuracy", found.index(max(found)) + 1)
+    model = fedlada.load_run(tmp_path, small_net(3)).best_model()
+    assert fedlada.evaluate(model, (X, Y))["accuracy"] == pytest.approx(max(found))
+
+
+def test_a_best_model_stays_that_of_one_metric(tmp_path):
+    """A part of a run may go on without the test set that it began with."""
+    data = {"test": (X, Y), "validation": (X[:10], Y[:10])}
+    run(tmp_path, Y, 3, rounds=2, **data)
+    before = kept(tmp_path)
+    history = run(tmp_path, Y, 3, rounds=6, **{**data, "test": None}).history
+    assert max(history["validation_accuracy"][2:]) > history.best()
+    assert kept(tmp_path)[:2] == before[:2]
+    assert before[0] == "test_accuracy"
+
+
 def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
     whole = run(None).history["test_loss"]
     best = whole.index(min(whole))
@@ -74,7 +94,8 @@ def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
     assert (again.history["test_loss"], again.stopped) == (result.history["test_loss"], result.stopped)
     assert len(run(tmp_path / "parts", patience=2).history) == best + 3  # it has ended
     assert len(run(tmp_path / "parts").history) == 6  # and goes on where nobody is impatient
-    assert len(run(None, test=None, validation=(X, PRICES), best="validation_loss", patience=2).history) == best + 3
+    for named in ({"best": "validation_loss"}, {}):
+        assert len(run(None, test=None, validation=(X, PRICES), patience=2, **named).history) == best + 3
     with pytest.raises(ValueError, match=r"'test_accuracy' is not measured in this run.*give test="):
         run(None, test=None, patience=2)
     with pytest.raises(ValueError, match="patience must be a whole number of at least 1, got 0"):

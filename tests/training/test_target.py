@@ -51,6 +51,22 @@ def test_lower_is_better_for_losses_and_errors():
 def test_a_run_is_judged_by_accuracy_where_there_is_one():
     assert judged_by({"test_loss", "test_accuracy"}) == judged_by(set()) == "test_accuracy"
     assert judged_by({"test_loss", "test_rmse"}) == "test_loss"
+    assert judged_by({"test_loss", "validation_accuracy"}) == "test_loss"
+    assert judged_by({"validation_loss", "validation_accuracy", "client_accuracy"}) == "validation_accuracy"
+    assert judged_by({"validation_loss", "client_loss"}) == "validation_loss"
+
+
+def test_without_test_data_a_history_is_judged_by_the_validation():
+    history = run(test=None, validation=(X, Y)).history
+    found = history["validation_accuracy"]
+    assert found[0] < max(found) == history.best()
+    first = found.index(max(found)) + 1
+    assert history.rounds_to(max(found)) == history.rounds_to(max(found), "validation_accuracy") == first
+    assert history.bytes_to(max(found)) == sum(row["bytes_up"] + row["bytes_down"] for row in history[:first])
+    assert "best validation accuracy" in repr(history)
+    both = run(validation=(X, Y)).history
+    assert both.rounds_to(max(both["test_accuracy"])) == both.rounds_to(max(both["test_accuracy"]), "test_accuracy")
+    assert run(PRICES, 1, test=None, validation=(X, PRICES)).history.rounds_to(1.0) is None  # never of a loss
 
 
 def test_a_history_without_accuracy_has_a_best_loss():

@@ -129,7 +129,7 @@ def plot_histories(
     rows = [row for seeds in histories.values() for history in seeds for row in history]
     known = (
         name
-        for name in ("test_accuracy", "client_accuracy", "test_loss", "client_loss")
+        for name in (f"{whose}_{what}" for what in ("accuracy", "loss") for whose in ("test", "validation", "client"))
         if any(row.get(name) is not None for row in rows)
     )
     chosen = metric or next(known, "train_loss")

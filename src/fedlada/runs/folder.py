@@ -72,6 +72,7 @@ class RunFolder(Observer):
         self.warn = warn
         self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
         self._best: float | None = None
+        self._judged_by: str | None = None
         self._new_best: tuple[Tensor, Row, str] | None = None
         self._lock = FileLock(self.path / ".lock")
 
@@ -98,12 +99,13 @@ class RunFolder(Observer):
         self._append(simulation)
         if simulation.measures.by_client.get("round") == row["round"]:
             client_metrics.append_values(self.path, simulation.measures.by_client)
-        metric = simulation.best or judged_by(row)
+        metric = simulation.best or self._judged_by or judged_by(row)
         value = row.get(metric)
         # Of personal parameters no model is everybody's: one is kept where it is asked for.
         is_kept = simulation.best is not None or simulation.engine.method.personal is None
         if value is not None and is_kept and (self._best is None or is_better(metric, value, self._best)):
             self._best = value
+            self._judged_by = metric
             self._new_best = (simulation.server.params, row, metric)
         is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
         if is_late or simulation.round % self.checkpoint_every == 0:
@@ -221,6 +223,7 @@ class RunFolder(Observer):
         self._num_lines = simulation.round
         # A best round after the checkpoint will be run again too, so only the value before it counts here.
         self._best = self._best_so_far(simulation)
+        self._judged_by = None if self._best is None else simulation.best or simulation.history.judged_by
         self._new_best = None
 
     def _best_so_far(self, simulation: Simulation) -> float | None:

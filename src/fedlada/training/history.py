@@ -15,7 +15,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server
 from fedlada.models.flat import model_with
 from fedlada.training.shown import as_html, as_lines, plural
-from fedlada.training.target import is_reached, judged_by, lower_is_better
+from fedlada.training.target import ACCURACY, VALIDATION_ACCURACY, is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
     import pandas
@@ -78,7 +78,7 @@ class History(Sequence[Row]):
 
     @property
     def judged_by(self) -> str:
-        """The metric that a run is judged by: test accuracy, else test loss, else what clients measured."""
+        """The metric that a run is judged by: test accuracy, else test loss, else those of validation, of clients."""
         return judged_by({name for row in self.rows for name, value in row.items() if value is not None})
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:
@@ -86,18 +86,30 @@ class History(Sequence[Row]):
         pairs = [(row["round"], row[metric]) for row in self.rows if row.get(metric) is not None]
         return [round for round, _ in pairs], [value for _, value in pairs]
 
-    def rounds_to(self, target: float, metric: str = "test_accuracy") -> int | None:
-        """The round of the first evaluation at or above the target (a loss: at or below); None if there was none."""
-        pairs = zip(*self.measured(metric), strict=True)
-        return next((round for round, value in pairs if is_reached(metric, value, target)), None)
+    def rounds_to(self, target: float, metric: str | None = None) -> int | None:
+        """The round of the first evaluation at or above the target (a loss: at or below); None if there was none.
 
-    def bytes_to(self, target: float, metric: str = "test_accuracy") -> int | None:
+        The metric is by default the test accuracy, or the validation's without test data.
+        """
+        name = metric or self._accuracy
+        pairs = zip(*self.measured(name), strict=True)
+        return next((round for round, value in pairs if is_reached(name, value, target)), None)
+
+    @property
+    def _accuracy(self) -> str:
+        """The accuracy that a bare target is of; never a loss, which would be reached from the other side."""
+        return ACCURACY if self.judged_by != VALIDATION_ACCURACY else VALIDATION_ACCURACY
+
+    def bytes_to(self, target: float, metric: str | None = None) -> int | None:
         """Total traffic in bytes, up and down, until the first evaluation that reached the target."""
         arrived = self.rounds_to(target, metric)
         return None if arrived is None else sum(row["bytes_up"] + row["bytes_down"] for row in self.rows[:arrived])
 
     def best(self, metric: str | None = None) -> float | None:
-        """The highest value of a metric, or the lowest of a loss; by default of the metric that judges the run."""
+        """The highest value of a metric, or the lowest of a loss; by default of the metric that judges the run.
+
+        That is the test accuracy, else the test loss; without test data those of the validation, then of the clients.
+        """
         if metric is not None:
             self._check(metric)
         name = metric or self.judged_by

@@ -11,6 +11,9 @@ from fedlada.methods.validation import probability
 LOWER = {"loss", "perplexity", "error", "mse", "rmse", "mae", "drift"}
 """Parts of a metric's name that imply that lower is better."""
 ACCURACY, LOSS = "test_accuracy", "test_loss"
+VALIDATION_ACCURACY = "validation_accuracy"
+JUDGES = (ACCURACY, LOSS, VALIDATION_ACCURACY, "validation_loss", "client_accuracy", "client_loss")
+"""Metrics that judge a run by default, the first that is measured."""
 
 
 def lower_is_better(metric: str) -> bool:
@@ -30,7 +33,7 @@ def is_reached(metric: str, value: float, target: float) -> bool:
 
 def judged_by(names: Collection[str]) -> str:
     """The metric that judges a run by default: the first of these that is measured."""
-    return next((name for name in (ACCURACY, LOSS, "client_accuracy", "client_loss") if name in names), ACCURACY)
+    return next((name for name in JUDGES if name in names), ACCURACY)
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,17 @@ class StoredRun:
         return stored_num_clients(self.path, self.config)
 
     def best_model(self) -> nn.Module:
-        """The model of the round with the highest test accuracy, or the lowest test loss."""
+        """The model of the best round: by the test accuracy, else the test loss, or those of the validation.
+
+        Without either it is that of the clients' own tests; `simulate(best=...)` chooses another metric.
+        """
         return self.best()[0]
 
     def best(self) -> tuple[nn.Module, int]:
         """The best model by the metric that the run kept it by, and its round."""
         path = self.path / "checkpoints" / "best.safetensors"
         if not path.exists():
-            raise ValueError(f"{self.path} has no best model: the run was never evaluated on test data")
+            raise ValueError(f"{self.path} has no best model: the run was never evaluated on test or validation data")
         try:
             with safe_open(path, "pt") as file:
                 return model_with(self.model, file.get_tensor("params")), int(file.metadata()["round"])
