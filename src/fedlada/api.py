@@ -281,6 +281,7 @@ def simulate(
         best=best,
         name=name,
         client_test=own_test,
+        inputs=inputs,
     )
     check_targets(targets, simulation)
     observers = as_observers(callbacks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -150,3 +152,58 @@ def test_trying_a_model_changes_nothing():
     way(model, BYTES)
     assert torch.equal(torch.get_rng_state(), before)
     assert model.training
+
+
+def test_the_model_of_a_run_is_evaluated_on_bytes_as_the_run_did(tmp_path):
+    result = run(flat(30), BYTES, BYTES // 2, out=tmp_path, checkpoint_every=1)
+    test, last = (BYTES // 2, Y), result.history[-1]
+    stored = fedlada.load_run(tmp_path, flat(30))
+    for one in (result, stored):
+        found = one.evaluate(test)
+        assert found["loss"] == pytest.approx(last["test_loss"], rel=1e-6)
+        assert found["accuracy"] == last["test_accuracy"]
+        by_hand = Images((BYTES // 2)[:, None], Y, result.inputs.mean, result.inputs.std)
+        assert one.evaluate(by_hand) == found == fedlada.evaluate(one.model, by_hand)
+        assert one.evaluate(test, metrics={"mine": lambda *_: 5.0})["mine"] == 5.0
+        with pytest.raises(ValueError, match=r"training images are bytes, and scaled .* but the others are floats"):
+            one.evaluate((BYTES / 255, Y))
+    best, round = stored.best()
+    assert stored.evaluate(test, model=best)["accuracy"] == result.history[round - 1]["test_accuracy"]
+    with pytest.raises(ValueError, match=r"no images in bytes .*, or ask the run that scaled them: result\.evaluate\("):
+        fedlada.evaluate(result.model, test)
+
+
+def test_other_data_of_a_run_are_evaluated_as_ever(tmp_path):
+    floats = (BYTES / 255).astype(np.float32)
+    result = run(flat(30), floats, out=tmp_path)
+    expected = fedlada.evaluate(result.model, (floats, Y))
+    assert result.evaluate((floats, Y)) == fedlada.load_run(tmp_path, flat(30)).evaluate((floats, Y)) == expected
+
+
+def test_a_loss_of_ones_own_is_given_again(tmp_path):
+    def mine(output, y):
+        return 2 * nn.functional.cross_entropy(output, y)
+
+    result = run(flat(30), BYTES, loss=mine, out=tmp_path)
+    for one in (result, fedlada.load_run(tmp_path, flat(30))):
+        with pytest.raises(ValueError, match=r"the run was trained with the loss .*mine: give it here too, loss="):
+            one.evaluate((BYTES, Y))
+        assert one.evaluate((BYTES, Y), mine)["loss"] == pytest.approx(result.history[-1]["test_loss"], rel=1e-6)
+
+
+def test_of_personal_parameters_a_client_is_evaluated(tmp_path):
+    values = {"method": "fedavg", "rounds": 2, "client_test": 0.5, "personal": "1.bias", "out": tmp_path}
+    result = fedlada.simulate(flat(30), (BYTES, Y), **values)
+    for one in (result, fedlada.load_run(tmp_path, flat(30))):
+        with pytest.raises(ValueError, match=r"there is no single model: give model=, such as client_model\(0\)"):
+            one.evaluate((BYTES, Y))
+        assert one.evaluate((BYTES, Y), model=one.client_model(0))["loss"] > 0
+
+
+def test_a_folder_with_odd_means_is_refused(tmp_path):
+    run(flat(30), BYTES, out=tmp_path)
+    stored = fedlada.load_run(tmp_path, flat(30))
+    assert stored.inputs.mean == pytest.approx((BYTES.mean() / 255,))
+    for odd in ([], {"images": []}, {"images": {"mean": ["x"]}}, {"images": {"mean": 3}}):
+        with pytest.raises(ValueError, match=r"ran_by in config\.json cannot be read"):
+            replace(stored, config={**stored.config, "ran_by": odd}).evaluate((BYTES, Y))

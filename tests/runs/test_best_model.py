@@ -82,6 +82,22 @@ def test_a_best_model_stays_that_of_one_metric(tmp_path):
     assert before[0] == "test_accuracy"
 
 
+def test_a_stored_run_is_plotted_as_its_result(tmp_path):
+    result = run(tmp_path / "named", Y, 3, rounds=3, test=None, validation=(X, Y), name="wide")
+    stored = fedlada.load_run(tmp_path / "named", small_net(3))
+    for one in (result, stored):
+        (axes,) = one.plot().axes
+        assert axes.get_ylabel() == "validation accuracy"
+        assert axes.get_legend_handles_labels()[1] == ["wide"]
+        assert axes.lines[0].get_ydata().tolist() == result.history["validation_accuracy"]
+        assert one.plot("train_loss").axes[0].get_ylabel() == "train loss"
+        with pytest.raises(KeyError, match="the history has no column 'bogus'"):
+            one.plot("bogus")
+    run(tmp_path / "plain", rounds=1)
+    (axes,) = fedlada.load_run(tmp_path / "plain", small_net(1)).plot().axes
+    assert axes.get_legend_handles_labels()[1] == ["fedavg"]
+
+
 def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
     whole = run(None).history["test_loss"]
     best = whole.index(min(whole))

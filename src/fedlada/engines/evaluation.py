@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from fedlada.data.by_client import pooled
 from fedlada.data.given import Collate
-from fedlada.data.samples import Samples, as_samples
+from fedlada.data.samples import Samples
 from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
 from fedlada.engines.cpu_layout import Forward, forward_for
-from fedlada.engines.default_loss import check_loss, check_same_shape, default_loss, labels_of, shape_of
-from fedlada.engines.inputs import inputs_for
+from fedlada.engines.default_loss import WORDS, check_loss, check_same_shape, default_loss, labels_of, shape_of
+from fedlada.engines.inputs import AS_GIVEN, Inputs, inputs_for
 from fedlada.methods.validation import count, option
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], float]
 """A function of all outputs and all targets."""
+AS_TRAINED = ", or ask the run that scaled them: result.evaluate(data), load_run(...).evaluate(data)"
 BUILT_IN = ("loss", "accuracy")
 """Names of the built-in metrics."""
 
@@ -113,14 +113,13 @@ def evaluate(
     """Mean loss, accuracy where the targets are classes or labels, and the metrics, in batches that fit in memory.
 
     `samples` is anything that `simulate` takes as `test`, with its `collate_fn`; `loss` is by default that of
-    `simulate`.
+    `simulate`. Images in bytes that a run scaled need what it scaled them by: `result.evaluate(samples)` has it.
     """
     check_loss(loss)
     first = next(module.parameters())
     if not isinstance(samples, Samples):
-        samples = pooled(samples, one_by_one=collate_fn is not None)
-        samples = as_samples(samples, first.device, first.dtype, collate_fn)
-        samples = inputs_for(module, samples, first.device, first.dtype, scaled=False).of(samples)
+        samples = AS_GIVEN.read(samples, first.device, first.dtype, collate_fn)
+        samples = inputs_for(module, samples, first.device, first.dtype, scaled=False, way_out=AS_TRAINED).of(samples)
     was_training, modes = module.training, [(one, one.training) for one in module.modules()]
     module.eval()
     totals: Totals | None = None
@@ -149,6 +148,26 @@ def evaluate(
     for name, metric in (metrics or {}).items():
         result[name] = _measured_by(name, metric, outputs, targets)
     return result
+
+
+def evaluate_trained(
+    module: nn.Module,
+    data: Any,
+    loss: Loss | None,
+    *,
+    inputs: Inputs,
+    trained_by: str,
+    metrics: Mapping[str, Metric] | None,
+    batch_size: int,
+    collate_fn: Collate | None,
+) -> dict[str, float]:
+    """`evaluate` for the model of a run: images in bytes are scaled as its `inputs` were, `trained_by` is its loss."""
+    if loss is None and trained_by and trained_by not in {one.__qualname__ for one in WORDS}:
+        raise ValueError(f"the run was trained with the loss {trained_by}: give it here too, loss=")
+    if inputs.mean and not isinstance(data, Samples):
+        first = next(module.parameters())
+        data = replace(inputs, dtype=first.dtype).read(data, first.device, first.dtype, collate_fn)
+    return evaluate(module, data, loss, metrics=metrics, batch_size=batch_size, collate_fn=collate_fn)
 
 
 def check_metrics(metrics: Any) -> dict[str, Metric]:

@@ -7,14 +7,17 @@ refuses them, they are read as on the command line: byte arrays shaped like imag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fedlada.data.by_client import pooled
+from fedlada.data.given import Collate
 from fedlada.data.images import Images, ImageSamples, are_images, channel_statistics, channels_first
-from fedlada.data.samples import ArraySamples, Samples
+from fedlada.data.samples import ArraySamples, Samples, as_samples
 from fedlada.engines.quiet import quiet_recurrent
 from fedlada.federation.randomness import the_same_randomness
 from fedlada.models.call import call
@@ -35,6 +38,10 @@ class Inputs:
         if self.mean:
             return self._images(samples)
         return samples if self.dtype is None else samples.with_inputs(self.dtype)
+
+    def read(self, data: Any, device: torch.device, dtype: torch.dtype, collate: Collate | None = None) -> Samples:
+        """Data as `simulate` takes them, those of clients together, as samples that are read this way."""
+        return self.of(as_samples(pooled(data, one_by_one=collate is not None), device, dtype, collate))
 
     def _images(self, samples: Samples) -> Samples:
         if not _holds_images(samples):
@@ -61,11 +68,18 @@ AS_GIVEN = Inputs()
 
 
 def inputs_for(
-    network: nn.Module, samples: Samples, device: torch.device, dtype: torch.dtype, *, scaled: bool = True
+    network: nn.Module,
+    samples: Samples,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    scaled: bool = True,
+    way_out: str = "",
 ) -> Inputs:
     """The first way of reading the samples that the model takes; as they are where it is not for their type.
 
-    `scaled` says whether these are all training images, whose mean and deviation images are scaled by.
+    `scaled` says whether these are all training images, whose mean and deviation images are scaled by; `way_out` ends
+    the sentence that refuses images.
     """
     few = _few(samples)
     with the_same_randomness():  # reading a user's data set may draw random numbers
@@ -85,6 +99,7 @@ def inputs_for(
         raise ValueError(
             f"the model takes no images in bytes of shape {tuple(x.shape[1:])}{nor_scaled}: "
             "give floats such as x / 255 in the shape that it takes, or fedlada.data.Images with mean and std"
+            f"{way_out}"
         )
     return AS_GIVEN if why is not None else way
 

@@ -248,10 +248,11 @@ class RunFolder(Observer):
         return f"; the metrics as they were are in {old}"
 
 
-def ran_by(simulation: Simulation) -> dict[str, str]:
-    """The engine of a run, the reason for that choice, and its loss."""
-    engine = simulation.engine
-    return {"engine": engine.kind, "reason": engine.why, "loss": engine.loss_name}
+def ran_by(simulation: Simulation) -> dict[str, Any]:
+    """The engine of a run, the reason for that choice, its loss, and what images in bytes were scaled by, if any."""
+    engine, inputs = simulation.engine, simulation.inputs
+    images = {"images": {"mean": list(inputs.mean), "std": list(inputs.std)}} if inputs.mean else {}
+    return {"engine": engine.kind, "reason": engine.why, "loss": engine.loss_name, **images}
 
 
 def discard_states(folder: Path) -> None:

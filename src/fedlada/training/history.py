@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
 
+from fedlada.data.given import Collate
+from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
+from fedlada.engines.inputs import AS_GIVEN, Inputs
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server
 from fedlada.models.flat import model_with
@@ -26,6 +29,9 @@ Row = dict[str, Any]
 """One round: `round, lr, train_loss, drift, bytes_up, bytes_down, seconds`, who took part, and what was evaluated."""
 ClientValues = dict[str, Any]
 """The `round` in which clients were tested, and each metric as a list by client; None without test samples."""
+
+
+NO_SINGLE_MODEL = "with personal parameters there is no single model: give model=, such as client_model(0) of this run"
 
 
 class History(Sequence[Row]):
@@ -162,6 +168,8 @@ class Result:
     """The private state of each client that took part, if the method or personal parameters need one."""
     num_clients: int | None = None
     """The number of clients, also of those that never took part."""
+    inputs: Inputs = AS_GIVEN
+    """How whole numbers were read as inputs: the mean and deviation by which images in bytes were scaled."""
 
     def __repr__(self) -> str:
         return "\n".join([*self._about(), repr(self.history)])
@@ -190,10 +198,34 @@ class Result:
             raise ValueError("the personal parameters of a federation stay on its nodes: no client's model is here")
         return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(number)))
 
+    def evaluate(
+        self,
+        data: Any,
+        loss: Loss | None = None,
+        *,
+        model: nn.Module | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        batch_size: int = AS_USUAL.eval_batch_size,
+        collate_fn: Collate | None = None,
+    ) -> dict[str, float]:
+        """`fedlada.evaluate` of the model on data like those of the run: images in bytes are scaled as in training.
+
+        `model` may be another one, such as a client's. A loss that was given to `simulate` is given here too.
+        """
+        if model is None and self.method.personal is not None:
+            raise ValueError(NO_SINGLE_MODEL)
+        about: Any = {"inputs": self.inputs, "trained_by": self.loss, "metrics": metrics, "batch_size": batch_size}
+        return evaluate_trained(model or self.model, data, loss, collate_fn=collate_fn, **about)
+
     def plot(self, metric: str | None = None) -> Figure:
         """A plot of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
-        from fedlada.plots.draw import plot_histories
+        return plot_run(self.history, self.name or self.method.name, metric)
 
-        if metric is not None:
-            self.history[metric]  # an unknown name is an error
-        return plot_histories({self.name or self.method.name: [self.history]}, metric=metric)
+
+def plot_run(history: History, name: str, metric: str | None) -> Figure:
+    """A metric of one run against rounds; an unknown one is an error."""
+    from fedlada.plots.draw import plot_histories
+
+    if metric is not None:
+        history[metric]
+    return plot_histories({name: [history]}, metric=metric)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedlada.data.by_client import by_client, pooled
+from fedlada.data.by_client import by_client
 from fedlada.data.given import Collate
 from fedlada.data.joined import JoinedSamples
 from fedlada.data.samples import Samples, as_samples
@@ -251,9 +251,7 @@ def resolve_test(
     inputs: Inputs = AS_GIVEN,
 ) -> Samples | None:
     """Samples to evaluate on, prepared like the training samples."""
-    if data is None:
-        return None
-    return inputs.of(as_samples(pooled(data, one_by_one=collate is not None), device, dtype, collate))
+    return None if data is None else inputs.read(data, device, dtype, collate)
 
 
 def resolve_clients(

@@ -15,6 +15,7 @@ from fedlada.engines.cpu_memory import freed_memory_kept
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.forgery import Forgery
+from fedlada.engines.inputs import AS_GIVEN, Inputs
 from fedlada.engines.post import Post
 from fedlada.engines.tally import CohortResult
 from fedlada.engines.threads import check_threads, cpu_threads
@@ -77,8 +78,9 @@ class Simulation:
         name: str = "",
         client_test: ClientTest | None = None,
         secret_noise: bool = False,
+        inputs: Inputs = AS_GIVEN,
     ) -> None:
-        self.name = name
+        self.name, self.inputs = name, inputs
         self.threads = check_threads(threads)
         self.engine = engine
         self.plan = plan
@@ -249,7 +251,7 @@ class Simulation:
         engine = self.engine
         model = engine.model(self.server.params).eval()
         about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.measures.by_client, self.kept)
-        return Result(model, self.history, engine.method, self.server, *about, self.plan.num_clients)
+        return Result(model, self.history, engine.method, self.server, *about, self.plan.num_clients, self.inputs)
 
     @contextmanager
     def _seeded(self, purpose: str, round: int) -> Iterator[None]:

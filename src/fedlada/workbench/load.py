@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+from fedlada.data.given import Collate
+from fedlada.engines.engine import RAN_BY
+from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
+from fedlada.engines.inputs import Inputs
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import flatten, model_with, trainable
@@ -21,9 +26,12 @@ from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
-from fedlada.training.history import History, client_number
+from fedlada.training.history import NO_SINGLE_MODEL, History, client_number, plot_run
 from fedlada.training.resolve import Model, personal_of, resolve_model
 from fedlada.workbench.experiment import Experiment
+
+if TYPE_CHECKING:
+    from fedlada.plots.draw import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +57,41 @@ class StoredRun:
     def num_clients(self) -> int | None:
         """The number of clients, if the folder has it."""
         return stored_num_clients(self.path, self.config)
+
+    @property
+    def inputs(self) -> Inputs:
+        """How whole numbers were read as inputs: the mean and deviation by which images in bytes were scaled."""
+        try:
+            images = self.config.get(RAN_BY, {}).get("images", {})
+            mean, std = (tuple(map(float, images.get(name, ()))) for name in ("mean", "std"))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.path}: {RAN_BY} in config.json cannot be read: {error}") from None
+        return Inputs(None, mean, std)
+
+    def evaluate(
+        self,
+        data: Any,
+        loss: Loss | None = None,
+        *,
+        model: nn.Module | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        batch_size: int = AS_USUAL.eval_batch_size,
+        collate_fn: Collate | None = None,
+    ) -> dict[str, float]:
+        """`fedlada.evaluate` of the model on data like those of the run: images in bytes are scaled as in training.
+
+        `model` may be another one, such as `best_model()`. A loss that was given to `simulate` is given here too.
+        """
+        if model is None and self.config.get("personal"):
+            raise ValueError(NO_SINGLE_MODEL)
+        about: Any = {"inputs": self.inputs, "trained_by": "", "metrics": metrics, "batch_size": batch_size}
+        if isinstance(ran_by := self.config.get(RAN_BY), dict):
+            about["trained_by"] = str(ran_by.get("loss") or "")
+        return evaluate_trained(model or self.model, data, loss, collate_fn=collate_fn, **about)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """A plot of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
+        return plot_run(self.history, str(self.config.get("name") or self.config.get("method") or ""), metric)
 
     def best_model(self) -> nn.Module:
         """The model of the best round: by the test accuracy, else the test loss, or those of the validation.
