@@ -55,6 +55,7 @@ lint: $(DEV) ## check style
 
 types: $(DEV) ## check types
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file benchmarks/mypy.ini benchmarks/*.py benchmarks/gpu/*.py benchmarks/simulators/*.py
 
 format: $(DEV) ## put the code into the house style
 	$(BIN)/ruff check --fix .

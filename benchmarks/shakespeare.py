@@ -234,8 +234,8 @@ class Results:
         record = self.records.get(run.key)
         if record is None or record["setting"] != json.loads(json.dumps(run.setting())):
             return None
-        values = [dict(zip(record["rounds"], record[name], strict=True)) for name in ("accuracy", "loss")]
-        return Outcome(run, *values, record["diverged"])
+        accuracy, loss = (dict(zip(record["rounds"], record[name], strict=True)) for name in ("accuracy", "loss"))
+        return Outcome(run, accuracy, loss, record["diverged"])
 
     def seconds(self, run: Run) -> float:
         """As long as the longest run of its kind took."""
@@ -394,7 +394,7 @@ def run_all(runs: Sequence[Run], results: Results, place: Place, num_processes: 
         return 0
     # A fork has imported everything, but cannot use a GPU.
     is_forked = sys.platform == "linux" and place.device == "cpu"
-    context = multiprocessing.get_context("fork" if is_forked else "spawn")
+    context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
     tasks, news, stop = context.Queue(), context.Queue(), context.Event()
     num_processes = min(num_processes, len(missing))
     # The processes compile on their own: a pool of compilers for each would take the CPU from all.

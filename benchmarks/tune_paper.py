@@ -57,8 +57,8 @@ def configurations(method: str, dataset: str, number: int = NUM_CONFIGURATIONS) 
         for name, value in zip(grid, values, strict=True):  # several names together have a tuple of values
             every[-1].update({name: value} if isinstance(name, str) else zip(name, value, strict=True))
     known: list[Values] = []
-    for values in (choices.values_of("paper", dataset, dataset, method), _known_before(method, dataset)):
-        full = {"lr": values.lr, **hyper_parameters(method), **values.hyper}
+    for before in (choices.values_of("paper", dataset, dataset, method), _known_before(method, dataset)):
+        full = {"lr": before.lr, **hyper_parameters(method), **before.hyper}
         restricted = {name: full[name] for name in every[0]}
         known += [restricted] if restricted not in known else []
     others = [values for values in every if values not in known]

@@ -28,7 +28,7 @@ from fedlada.models import resnet18_gn
 from fedlada.training.simulation import Simulation
 
 GPU = torch.device("cuda")
-ALLOWED = {"one order": compiling.sums_in_one_order, "by time": dict[str, Any]}
+ALLOWED = {"one order": compiling.fixed_choices, "by time": dict[str, Any]}
 
 
 def pace() -> None:
@@ -37,7 +37,7 @@ def pace() -> None:
     samples = as_samples(Images(x, np.arange(10_000) % 10, (0.5,) * 3, (0.25,) * 3, Augmentation()), GPU, torch.float32)
     for method in ("fedavg", "fedcm", "scaffold", "fedlada"):
         for name, options in ALLOWED.items():
-            compiling.sums_in_one_order = options
+            compiling.fixed_choices = options
             torch.manual_seed(0)
             engine = StackedEngine(resnet18_gn(10), recipes.RECIPES[method](clip_norm=10.0), samples, None, device=GPU)
             plan = Plan(
@@ -74,7 +74,7 @@ def pairs(seconds: float) -> None:
     while time.monotonic() < end:
         what, changes, hosts, steps = cases[turn % len(cases)]
         name = list(ALLOWED)[turn // len(cases) % 2]
-        compiling.sums_in_one_order = ALLOWED[name]
+        compiling.fixed_choices = ALLOWED[name]
         turn += 1
         ends = []
         for on_host in hosts:

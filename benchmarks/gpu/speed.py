@@ -31,6 +31,7 @@ from fedlada import models, recipes
 from fedlada.data import IID, Augmentation, Images, LocalWork, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
 from fedlada.engines.evaluation import EvaluationOptions
+from fedlada.engines.stacked.stack import Stack
 from fedlada.federation.cohorts import FixedSize
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import as_schedule
@@ -106,7 +107,14 @@ class Federation:
         self.cohort = cohort
 
     def simulation(
-        self, method: str, *, engine: type = StackedEngine, model: object = None, messages: str = "float32", **options
+        self,
+        method: str,
+        *,
+        engine: type = StackedEngine,
+        model: object = None,
+        messages: str = "float32",
+        eval_every: int = 10**9,
+        **options,
     ) -> Simulation:
         torch.manual_seed(0)
         rule, lr = {**METHODS, **EXTENSIONS}[method]
@@ -119,7 +127,7 @@ class Federation:
             work=LocalWork(batch_size=50, epochs=self.epochs),
             schedule=as_schedule(lr, 0.998),
         )
-        return Simulation(made, plan, self.test, evaluation=EvaluationOptions(eval_every=10**9), messages=messages)
+        return Simulation(made, plan, self.test, evaluation=EvaluationOptions(eval_every=eval_every), messages=messages)
 
 
 def free() -> None:
@@ -140,8 +148,13 @@ def seconds_a_round(simulation: Simulation, rounds: int) -> float:
     return (time.perf_counter() - start) / rounds
 
 
+def first_stack(simulation: Simulation) -> Stack:
+    assert isinstance(simulation.engine, StackedEngine)
+    return next(iter(simulation.engine.stacks.values()))
+
+
 def step_ms(simulation: Simulation, steps: int = 60) -> float:
-    stack = next(iter(simulation.engine.stacks.values()))
+    stack = first_stack(simulation)
     graph = stack.graphs[True]
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stack.step_number.zero_()
@@ -269,7 +282,7 @@ def profile() -> list[dict]:
 
     simulation = Federation("cifar10").simulation("fedlada", precision="bf16")
     simulation.run_round()
-    stack = next(iter(simulation.engine.stacks.values()))
+    stack = first_stack(simulation)
     with record(activities=[ProfilerActivity.CUDA]) as recorded:
         stack.step_number.zero_()
         stack.step(masked=False)
@@ -298,8 +311,7 @@ def messages() -> list[dict]:
 
 def long() -> list[dict]:
     """A stretch of the whole run: rounds with an evaluation every 10, wall clock, start-up apart."""
-    simulation = Federation("cifar10").simulation("fedlada", precision="bf16")
-    simulation.eval_every = 10
+    simulation = Federation("cifar10").simulation("fedlada", precision="bf16", eval_every=10)
     simulation.run_round()
     simulation.run(10)
     torch.cuda.synchronize()
