@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flower-app"), str(APP)]
 
 from blobs import apps  # noqa: E402
 from certificates import make_certificates  # noqa: E402
-from run import kill_in_mid_round, rounds_done, was_lost  # noqa: E402
+from run import was_lost  # noqa: E402
 
 from federation import Federation, descendants, wait_until  # noqa: E402
 
@@ -59,18 +59,21 @@ def start_strangers(federation: Federation) -> None:
 
 def run_with_kills(federation: Federation, out: Path, time_limit: float) -> None:
     """Kill the server in round 2 and start it again, a node too; kill the other node in the middle of round 3."""
+    hold = apps.hold(out)
+    hold.write_text("1")
     config = {"method": "scaffold", "rounds": 3, "out": out, "time_limit": time_limit}
     federation.run("killed", **config)
-    wait_until(lambda: rounds_done(out) >= 1, LIMIT, "no first round")
+    wait_until(lambda: hold.read_text() == apps.AT_WORK, LIMIT, "no second round")
     server = holder_of(out / ".lock")
     os.kill(server, signal.SIGKILL)
     wait_until(lambda: not lives(server), LIMIT, "the server lives")
     federation.kill("killed")  # what shows its progress; the SuperLink itself takes a while to notice
     federation.stop("node-1")
     federation.start_node(1)
+    hold.write_text("2")
     federation.run("resumed", **config)
-    wait_until(lambda: rounds_done(out) >= 2, LIMIT, "no second round")
-    kill_in_mid_round(federation, 0, federation.processes["resumed"])
+    wait_until(lambda: hold.read_text() == apps.AT_WORK, LIMIT, "no third round")
+    federation.kill("node-0")
     finish(federation, "resumed")
 
 
