@@ -230,8 +230,9 @@ def test_compiled_models_are_left_and_run_without_a_word(recwarn):
 def test_errors_are_the_models_own():
     net = Net(lambda net, y: net.out(y.flatten()))
     assert forward_for(net, images()) is call
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+    with pytest.raises(ValueError, match="shapes cannot be multiplied") as found:
         evaluate(net, (images(), torch.zeros(6, dtype=torch.int64)))
+    assert isinstance(found.value.__cause__, RuntimeError)
 
 
 def test_trials_draw_no_random_numbers():

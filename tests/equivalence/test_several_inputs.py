@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 import fedlada
 from fedlada.data import Given
+from fedlada.data.samples import as_samples
+from fedlada.engines.evaluation import predictions
 from fedlada.models.call import arguments
 from method_table import METHODS
 from user_models import CLASSES, VOCABULARY, characters
@@ -159,3 +161,21 @@ def test_inputs_that_the_model_has_no_argument_for_are_named():
         ValueError, match=r"\(dict\): Reader\.forward\(\) missing 1 required positional argument: 'mask'"
     ):
         fedlada.simulate(Reader(), ({"words": x["words"]}, y), method="fedavg")
+
+
+def test_an_evaluation_names_misspelled_inputs_and_leaves_the_mode(tmp_path):
+    x, y = inputs(as_dict=True)
+    wrong = {"ids": x["words"], "mask": x["mask"]}
+    result = fedlada.simulate(Reader(), (x, y), method="fedavg", rounds=1, out=tmp_path)
+    model = Reader().train()
+    stored = fedlada.load_run(tmp_path, Reader())
+    sentence = r"^the model cannot take a batch of the data \(dict\): its forward has no argument 'ids' \(it takes "
+    for ask in (
+        lambda: fedlada.evaluate(model, (wrong, y)),
+        lambda: predictions(model, as_samples((wrong, y), torch.device("cpu"), torch.float32)),
+        lambda: result.evaluate((wrong, y)),
+        lambda: stored.evaluate((wrong, y)),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ask()
+    assert all(one.training for one in model.modules())

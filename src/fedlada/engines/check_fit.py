@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from fedlada.data.samples import Samples
 from fedlada.engines import processes
@@ -25,8 +24,9 @@ from fedlada.engines.default_loss import (
     shape_of,
 )
 from fedlada.engines.evaluation import Loss
+from fedlada.engines.refusal import refused
 from fedlada.federation.randomness import Ints, bits, permutation
-from fedlada.models.call import call, misnamed
+from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 
 TRAINING = "training"
@@ -77,12 +77,7 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     try:
         output = call(module, x)
     except Exception as error:
-        if any(isinstance(one, str) for one in tree_leaves(x)):
-            raise ValueError(
-                f"the model cannot take the text of the {what} data: turn it into numbers, in collate_fn= or beforehand"
-            ) from error
-        why = ": ".join(filter(None, (misnamed(module, x), str(error))))
-        raise ValueError(f"the model cannot take a batch of the {what} data ({shape_of(x)}): {why}") from error
+        raise refused(module, x, f"{what} data", error) from error
     chosen = loss or default_loss(output, y, samples)
     if chosen is binary_cross_entropy:
         _check_binary(known_labels(samples), what)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, i
 from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.default_loss import WORDS, check_loss, check_same_shape, default_loss, labels_of, shape_of
 from fedlada.engines.inputs import AS_GIVEN, Inputs, inputs_for
+from fedlada.engines.refusal import refused
 from fedlada.methods.validation import count, option
 
 Loss = Callable[[Any, Any], Tensor]
@@ -120,34 +122,54 @@ def evaluate(
     if not isinstance(samples, Samples):
         samples = AS_GIVEN.read(samples, first.device, first.dtype, collate_fn)
         samples = inputs_for(module, samples, first.device, first.dtype, scaled=False, way_out=AS_TRAINED).of(samples)
-    was_training, modes = module.training, [(one, one.training) for one in module.modules()]
-    module.eval()
     totals: Totals | None = None
-    forward: Forward | None = None
     outputs, targets = [], []
-    with torch.no_grad():
-        for start in range(0, len(samples), batch_size):
-            indices = np.arange(start, min(start + batch_size, len(samples)))
-            x, y = samples.batch(indices)
-            forward = forward or forward_for(module, x)
-            output = forward(module, x)
+    with _evaluating(module):
+        for output, y, number in _outputs(module, samples, batch_size):
             if totals is None:
                 labels = None if loss else labels_of(samples, y)
                 loss = loss or default_loss(output, y, samples)
                 check_same_shape(loss, output, y, "targets", labels=labels)
                 totals = Totals(loss, first.device)
-            totals.add(output, y, len(indices))
+            totals.add(output, y, number)
             if metrics:
                 outputs.append(_on_host(output))
                 targets.append(_on_host(y))
-    module.train(was_training)
-    for one, mode in modes:  # parts of it may be in another mode than the whole
-        one.training = mode
     assert totals is not None, "there are always samples"
     result = totals.means()
     for name, metric in (metrics or {}).items():
         result[name] = _measured_by(name, metric, outputs, targets)
     return result
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """A model in evaluation mode without gradients; its parts, which may be in several modes, are put back."""
+    was_training, modes = module.training, [(one, one.training) for one in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(was_training)
+        for one, mode in modes:
+            one.training = mode
+
+
+def _outputs(module: nn.Module, samples: Samples, batch_size: int) -> Iterator[tuple[Any, Any, int]]:
+    """Outputs, targets and number of samples, batch by batch; inputs that the model cannot take are named."""
+    forward: Forward | None = None
+    for start in range(0, len(samples), batch_size):
+        indices = np.arange(start, min(start + batch_size, len(samples)))
+        x, y = samples.batch(indices)
+        try:
+            forward = forward or forward_for(module, x)
+            output = forward(module, x)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise refused(module, x, "data", error) from error
+        yield output, y, len(indices)
 
 
 def evaluate_trained(
@@ -214,12 +236,6 @@ def predictions(
     module: nn.Module, samples: Samples, *, batch_size: int = AS_USUAL.eval_batch_size
 ) -> np.ndarray[Any, Any]:
     """The class with the highest score, for each sample."""
-    module.eval()
-    parts: list[Tensor] = []
-    forward: Forward | None = None
-    with torch.no_grad():
-        for start in range(0, len(samples), batch_size):
-            x, _ = samples.batch(np.arange(start, min(start + batch_size, len(samples))))
-            forward = forward or forward_for(module, x)
-            parts.append(forward(module, x).argmax(dim=1).cpu())
+    with _evaluating(module):
+        parts = [output.argmax(dim=1).cpu() for output, _, _ in _outputs(module, samples, batch_size)]
     return torch.cat(parts).numpy()
