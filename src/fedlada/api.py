@@ -13,6 +13,7 @@ from fedlada.data.given import Collate
 from fedlada.engines import processes
 from fedlada.engines.choice import ENGINES, choose_engine
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
+from fedlada.engines.inputs import as_trained
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.federation.attackers import attackers
 from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
@@ -221,6 +222,7 @@ def simulate(
         personal_steps=personal_steps,
         personal_every=personal_every,
     )
+    as_read = as_trained(train_samples, inputs)
     clients, client_names = resolve_clients(partition, train_samples, seed)
     clients, own_test = resolve_client_test(
         client_test,
@@ -281,7 +283,7 @@ def simulate(
         best=best,
         name=name,
         client_test=own_test,
-        inputs=inputs,
+        inputs=as_read,
     )
     check_targets(targets, simulation)
     observers = as_observers(callbacks)

@@ -204,6 +204,33 @@ def test_a_folder_with_odd_means_is_refused(tmp_path):
     run(flat(30), BYTES, out=tmp_path)
     stored = fedlada.load_run(tmp_path, flat(30))
     assert stored.inputs.mean == pytest.approx((BYTES.mean() / 255,))
-    for odd in ([], {"images": []}, {"images": {"mean": ["x"]}}, {"images": {"mean": 3}}):
+    odd_ones = ({"mean": ["x"]}, {"mean": 3}, {"mean": [0.5], "crop_size": "x"})
+    for odd in ([], {"images": []}, *({"images": one} for one in odd_ones)):
         with pytest.raises(ValueError, match=r"ran_by in config\.json cannot be read"):
             replace(stored, config={**stored.config, "ran_by": odd}).evaluate((BYTES, Y))
+
+
+@pytest.mark.parametrize("how", [{}, {"crop_size": 4}, {"standardize": "image"}])
+def test_after_training_on_images_bytes_are_read_alike(tmp_path, how):
+    """As the command line trains: `Images` with a mean of their own; the user has the bytes, in either order."""
+    size = how.get("crop_size")
+    channels = RANDOM.integers(0, 256, (60, 3, 6, 5), dtype=np.uint8)
+    train, test = (Images(one, Y, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4), **how) for one in (channels, channels // 2))
+    model = flat(3 * size**2 if size else 90)
+    result = fedlada.simulate(model, train, test=test, method="fedavg", rounds=1, lr=0.1, out=tmp_path)
+    for one in (result, fedlada.load_run(tmp_path, model)):
+        expected = one.evaluate(test)
+        assert expected["loss"] == pytest.approx(result.history[-1]["test_loss"], rel=1e-6)
+        for x in (channels // 2, np.moveaxis(channels // 2, 1, 3)):
+            assert one.evaluate((x, Y)) == expected
+        with pytest.raises(ValueError, match=r"give bytes, or floats that are scaled already to fedlada\.evaluate\("):
+            one.evaluate((channels / 255, Y))
+    with pytest.raises(ValueError, match=r"was made from Python: give evaluate the data, as in evaluate\(\(x, y\)\)"):
+        fedlada.load_run(tmp_path, model).evaluate()
+
+
+def test_inputs_and_targets_are_one_pair():
+    result = run(flat(30), BYTES)
+    for ask in (lambda: result.evaluate(BYTES, Y), lambda: fedlada.evaluate(result.model, BYTES, torch.tensor(Y))):
+        with pytest.raises(ValueError, match=r"got an array: give data as a pair, \(x, y\)"):
+            ask()

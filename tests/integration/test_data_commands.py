@@ -13,6 +13,7 @@ from PIL import Image
 from command_line import fedlada, rows
 from fedlada.data.sources import DATASETS
 from fedlada.workbench.cli import fedlada as command_line
+from fedlada.workbench.load import load_run
 from fedlada.workbench.presets import preset
 from plays_by_hand import write_plays
 
@@ -145,16 +146,27 @@ def test_evaluate_on_other_data(on_folder, tmp_path):
     fedlada("evaluate", on_folder / "r", "--dataset", "npz", "--data-dir", floats)
 
 
+def test_a_stored_run_is_evaluated_on_its_own_test_set(on_folder):
+    shown = json.loads(fedlada("evaluate", on_folder / "r", "--json").stdout)["test"]
+    run = load_run(on_folder / "r")
+    assert run.evaluate() == pytest.approx(shown)
+    bytes = run.experiment.load_data().test
+    assert run.evaluate((bytes.x, bytes.y)) == run.evaluate()
+
+
 def test_evaluate_says_that_a_folder_has_other_classes_now(on_folder):
     (on_folder / "images" / "test" / "a").rename(on_folder / "images" / "test" / "c")
     (on_folder / "images" / "train" / "a").rename(on_folder / "images" / "train" / "c")
     try:
         wrong = fedlada("evaluate", on_folder / "r", code=2)
+        with pytest.raises(ValueError, match="trained on the classes a, b, but the data have b, c"):
+            load_run(on_folder / "r").evaluate()
     finally:
         (on_folder / "images" / "test" / "c").rename(on_folder / "images" / "test" / "a")
         (on_folder / "images" / "train" / "c").rename(on_folder / "images" / "train" / "a")
     assert (
-        "was trained on the classes a, b, but the data have b, c: give the data of then with --data-dir" in wrong.stderr
+        "was trained on the classes a, b, but the data have b, c: give those that it was trained on, as "
+        "evaluate(data) or with --data-dir" in wrong.stderr
     )
 
 

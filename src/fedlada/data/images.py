@@ -68,6 +68,7 @@ class ImageSamples(ArraySamples):
         super().__init__(images.x, images.y, device, dtype, images.class_names)
         self.augmentation, self.crop_size = images.augmentation, images.crop_size
         self.by_image = images.standardize == "image"
+        self.mean, self.std, self.standardize = images.mean, images.std, images.standardize
         shape = (1, -1, 1, 1)
         mean, std = (torch.tensor(values, dtype=torch.float64).view(shape) for values in (images.mean, images.std))
         # (x / 255 - mean) / std as one product and one sum, computed once in float64.

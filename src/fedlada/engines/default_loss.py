@@ -73,6 +73,8 @@ def check_loss(loss: Any) -> None:
     """Refuse what is no function of outputs and targets."""
     if isinstance(loss, type):
         raise ValueError(f"loss is the class {loss.__name__}: give an instance, loss=nn.{loss.__name__}()")
+    if isinstance(loss, (Tensor, np.ndarray)):
+        raise ValueError("loss must be a function of outputs and targets, got an array: give data as a pair, (x, y)")
     if loss is not None and not callable(loss):
         raise ValueError(f"loss must be a function of outputs and targets, such as F.cross_entropy, got {loss!r}")
 

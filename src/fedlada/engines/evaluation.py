@@ -25,6 +25,7 @@ Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Any, Any], float]
 """A function of all outputs and all targets."""
 AS_TRAINED = ", or ask the run that scaled them: result.evaluate(data), load_run(...).evaluate(data)"
+NOT_SCALED = "bytes, or floats that are scaled already to fedlada.evaluate(model, data)"
 BUILT_IN = ("loss", "accuracy")
 """Names of the built-in metrics."""
 
@@ -184,11 +185,12 @@ def evaluate_trained(
     collate_fn: Collate | None,
 ) -> dict[str, float]:
     """`evaluate` for the model of a run: images in bytes are scaled as its `inputs` were, `trained_by` is its loss."""
+    check_loss(loss)
     if loss is None and trained_by and trained_by not in {one.__qualname__ for one in WORDS}:
         raise ValueError(f"the run was trained with the loss {trained_by}: give it here too, loss=")
     if inputs.mean and not isinstance(data, Samples):
         first = next(module.parameters())
-        data = replace(inputs, dtype=first.dtype).read(data, first.device, first.dtype, collate_fn)
+        data = replace(inputs, dtype=first.dtype).read(data, first.device, first.dtype, collate_fn, way_out=NOT_SCALED)
     return evaluate(module, data, loss, metrics=metrics, batch_size=batch_size, collate_fn=collate_fn)
 
 

@@ -23,6 +23,9 @@ from fedlada.federation.randomness import the_same_randomness
 from fedlada.models.call import call
 from fedlada.models.flat import private_copy
 
+ALIKE = "both as bytes, both as floats, or fedlada.data.Images"
+"""A way out for test data in floats where the training images are bytes."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -32,24 +35,48 @@ class Inputs:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     """Of each channel in 0..1, where they are images."""
+    crop_size: int | None = None
+    standardize: str = "channels"
+    """As in `Images`."""
 
-    def of(self, samples: Samples) -> Samples:
-        """The samples, read this way."""
+    def of(self, samples: Samples, *, way_out: str = ALIKE) -> Samples:
+        """The samples, read this way; `way_out` ends the sentence that refuses floats where images are bytes."""
         if self.mean:
-            return self._images(samples)
+            return self._images(samples, way_out)
         return samples if self.dtype is None else samples.with_inputs(self.dtype)
 
-    def read(self, data: Any, device: torch.device, dtype: torch.dtype, collate: Collate | None = None) -> Samples:
+    def read(
+        self,
+        data: Any,
+        device: torch.device,
+        dtype: torch.dtype,
+        collate: Collate | None = None,
+        *,
+        way_out: str = ALIKE,
+    ) -> Samples:
         """Data as `simulate` takes them, those of clients together, as samples that are read this way."""
-        return self.of(as_samples(pooled(data, one_by_one=collate is not None), device, dtype, collate))
+        samples = as_samples(pooled(data, one_by_one=collate is not None), device, dtype, collate)
+        return self.of(samples, way_out=way_out)
 
-    def _images(self, samples: Samples) -> Samples:
+    def to_json(self) -> dict[str, Any]:
+        """How images are scaled, as plain values; empty if they are not."""
+        plain = {"mean": list(self.mean), "std": list(self.std)}
+        return {**plain, "crop_size": self.crop_size, "standardize": self.standardize} if self.mean else {}
+
+    @classmethod
+    def from_json(cls, values: Any) -> Inputs:
+        """The way of reading that `to_json` described."""
+        mean, std = (tuple(map(float, values.get(name, ()))) for name in ("mean", "std"))
+        size = values.get("crop_size")
+        return cls(None, mean, std, None if size is None else int(size), str(values.get("standardize", "channels")))
+
+    def _images(self, samples: Samples, way_out: str) -> Samples:
         if not _holds_images(samples):
             x, _ = samples.batch(np.arange(1))
             if isinstance(x, Tensor) and x.is_floating_point() and not isinstance(samples, ImageSamples):
                 raise ValueError(
                     "the training images are bytes, and scaled by their mean and deviation, but the others are floats: "
-                    "give both as bytes, both as floats, or fedlada.data.Images"
+                    f"give {way_out}"
                 )
             return samples  # others than those trained on: what does not fit is said when the model is tried
         assert isinstance(samples, ArraySamples)
@@ -59,12 +86,21 @@ class Inputs:
             samples.labels(),
             self.mean,
             self.std,
+            crop_size=self.crop_size,
             class_names=samples.class_names,
+            standardize=self.standardize,
         )
         return images.samples(samples.y.device, self.dtype)
 
 
 AS_GIVEN = Inputs()
+
+
+def as_trained(samples: Samples, inputs: Inputs) -> Inputs:
+    """How data like the training samples are read after a run: `Images` have their own mean and deviation."""
+    if not isinstance(samples, ImageSamples):
+        return inputs
+    return Inputs(samples.dtype, samples.mean, samples.std, samples.crop_size, samples.standardize)
 
 
 def inputs_for(

@@ -251,7 +251,7 @@ class RunFolder(Observer):
 def ran_by(simulation: Simulation) -> dict[str, Any]:
     """The engine of a run, the reason for that choice, its loss, and what images in bytes were scaled by, if any."""
     engine, inputs = simulation.engine, simulation.inputs
-    images = {"images": {"mean": list(inputs.mean), "std": list(inputs.std)}} if inputs.mean else {}
+    images = {"images": inputs.to_json()} if inputs.mean else {}
     return {"engine": engine.kind, "reason": engine.why, "loss": engine.loss_name, **images}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,15 +62,13 @@ class StoredRun:
     def inputs(self) -> Inputs:
         """How whole numbers were read as inputs: the mean and deviation by which images in bytes were scaled."""
         try:
-            images = self.config.get(RAN_BY, {}).get("images", {})
-            mean, std = (tuple(map(float, images.get(name, ()))) for name in ("mean", "std"))
+            return Inputs.from_json(self.config.get(RAN_BY, {}).get("images", {}))
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{self.path}: {RAN_BY} in config.json cannot be read: {error}") from None
-        return Inputs(None, mean, std)
 
     def evaluate(
         self,
-        data: Any,
+        data: Any = None,
         loss: Loss | None = None,
         *,
         model: nn.Module | None = None,
@@ -80,14 +78,24 @@ class StoredRun:
     ) -> dict[str, float]:
         """`fedlada.evaluate` of the model on data like those of the run: images in bytes are scaled as in training.
 
-        `model` may be another one, such as `best_model()`. A loss that was given to `simulate` is given here too.
+        Without data it is the test set that the folder names, of a run of the command line. `model` may be another
+        one, such as `best_model()`. A loss that was given to `simulate` is given here too.
         """
         if model is None and self.config.get("personal"):
             raise ValueError(NO_SINGLE_MODEL)
+        data = self._test_set() if data is None else data
         about: Any = {"inputs": self.inputs, "trained_by": "", "metrics": metrics, "batch_size": batch_size}
         if isinstance(ran_by := self.config.get(RAN_BY), dict):
             about["trained_by"] = str(ran_by.get("loss") or "")
         return evaluate_trained(model or self.model, data, loss, collate_fn=collate_fn, **about)
+
+    def _test_set(self) -> Any:
+        """The test set of the run's data set."""
+        if not is_experiment(self.config):
+            raise ValueError(f"{self.path} was {how_made(self.config)}: give evaluate the data, as in evaluate((x, y))")
+        source = replace(Experiment.read(self.path / "config.json"), augment="none").load_data()
+        check_class_names(self.path, self.history.class_names, source.class_names)
+        return source.test
 
     def plot(self, metric: str | None = None) -> Figure:
         """A plot of the run (needs matplotlib): the metric against rounds, by default accuracy if there is one."""
@@ -128,6 +136,19 @@ class StoredRun:
     def export(self, path: str | Path) -> None:
         """Write the model's `state_dict` as a safetensors file."""
         export(self.model, Path(path))
+
+
+def check_class_names(folder: Path, stored: Sequence[str], found: Sequence[str]) -> None:
+    """Refuse data whose classes are not those that the run was trained on."""
+    if stored and tuple(stored) != tuple(found):
+        raise ValueError(
+            f"{folder} was trained on the classes {_listed(stored)}, but the data have {_listed(found)}: give those "
+            "that it was trained on, as evaluate(data) or with --data-dir"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool = False) -> StoredRun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from fedlada.workbench.cli.measured import (
     without,
 )
 from fedlada.workbench.experiment import DTYPES, Experiment
-from fedlada.workbench.load import load_run, stored_experiment
+from fedlada.workbench.load import check_class_names, load_run, stored_experiment
 
 
 @click.command()
@@ -91,11 +90,7 @@ def _measured(
 ) -> dict[str, Any]:
     refuse_best_of_personal(folder, best=best, personal=bool(trained.personal))
     own = trained.load_data()
-    if (stored_classes := read_names(folder).classes) and stored_classes != own.class_names:
-        raise ValueError(
-            f"{folder} was trained on the classes {_listed(stored_classes)}, but the data have "
-            f"{_listed(own.class_names)}: give the data of then with --data-dir"
-        )
+    check_class_names(folder, read_names(folder).classes, own.class_names)
     stored = load_run(folder, trained.build_model(own))
     source = own if experiment is trained else experiment.load_data()
     dtype = DTYPES[experiment.dtype]
@@ -123,10 +118,6 @@ def _measured(
         **by_client(model_of, train, clients, names, held_out=is_held_out),
         **after_own_steps(folder, names),
     }
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _experiments(stored: Experiment, dataset: str | None, data_dir: str | None) -> tuple[Experiment, Experiment]:
