@@ -33,7 +33,7 @@ from fedlada.training.progress import is_interactive, live_or_plain, somebody_wa
 from fedlada.training.resolve import (
     Model,
     check_patience,
-    check_targets,
+    check_stop,
     resolve_client_test,
     resolve_clients,
     resolve_cohorts,
@@ -48,6 +48,7 @@ from fedlada.training.resolve import (
     resolve_test,
     resolve_train,
     resolve_work,
+    targets_of,
 )
 from fedlada.training.shared import SharedState, SharedStop
 from fedlada.training.simulation import Simulation
@@ -164,7 +165,8 @@ def simulate(
         personal_every: rounds between these tests; by default `eval_every`.
         personal: names of parameters that stay with each client, such as `("head.*",)`: every client trains its own,
             and they are never sent. Needs `client_test` in place of `test`.
-        stop_at_accuracy: end when the test accuracy is at least this.
+        stop_at_accuracy: end when the test accuracy is at least this; without `test` that of `validation`, else the
+            mean over clients of `client_test`.
         stop_after_seconds: end after the round in which this time is exceeded.
         patience: end when the metric of the best model (see `best`) has not improved in so many evaluations.
         callbacks: functions `(simulation, row)` or `fedlada.Observer`s, called after each round.
@@ -193,9 +195,8 @@ def simulate(
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
     work = resolve_work(batch_size, local_epochs, local_steps)
-    targets = resolve_targets(stop_at, stop_at_accuracy)
-    if stop_at_accuracy is not None and test is None:
-        raise ValueError("stop_at_accuracy needs test data")
+    targets = resolve_targets(stop_at)
+    check_stop(stop_at_accuracy, has_data=not (test is validation is client_test is None))
     chosen = resolve_method(method).with_combiner(combiner)
     seed, dtype = whole_number("seed", seed), resolve_dtype(dtype)
     place = processes.own_device(resolve_device(device))
@@ -285,7 +286,7 @@ def simulate(
         client_test=own_test,
         inputs=as_read,
     )
-    check_targets(targets, simulation)
+    targets = targets_of(simulation, targets, stop_at_accuracy)
     observers = as_observers(callbacks)
     if targets or stop_after_seconds is not None:
         observers.append(StopAt(targets, stop_after_seconds))

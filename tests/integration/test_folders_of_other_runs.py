@@ -56,6 +56,10 @@ def test_a_comparison_on_held_out_data_is_refused(tmp_path, command):
     assert "a comparison is on the test set, which --validation leaves out" in said.err
     said = command("run", "--validation", 0.1, "--target", 0.05, *FLAGS, "--rounds", 1, "--out", tmp_path / "run")
     assert "never reached" not in said.out
+    stops = ["--validation", 0.1, "--target", 0.0, "--stop-at-target", *FLAGS, "--rounds", 3]
+    said = command("run", *stops, "--out", tmp_path / "stops")
+    assert "target 0: reached in round 1" in said.out
+    assert "reached a validation accuracy of 0." in said.out
 
 
 def test_a_comparison_is_not_shared_by_processes(tmp_path, command, monkeypatch):

@@ -513,7 +513,7 @@ class Labelled(TensorDataset):
         ({"train": Labelled(torch.from_numpy(X), torch.from_numpy(Y))}, "labels must be in 0..2 .*, got 7..7"),
         ({"train": (X, Y + 1), "loss": nn.CrossEntropyLoss()}, "training labels must be in 0..2"),
         ({"local_epochs": 2, "local_steps": 3}, "give local_epochs or local_steps, not both"),
-        ({"stop_at_accuracy": 0.9, "test": None}, "stop_at_accuracy needs test data"),
+        ({"stop_at_accuracy": 0.9, "test": None}, "stop_at_accuracy needs data to measure it on: give test"),
         ({"stop_at_accuracy": 90}, r"stop_at_accuracy must be in \[0, 1\], got 90"),
         ({"cohorts": Scheduled([[0], [99]])}, "the cohort of round 2 names clients outside"),
         ({"seed": None}, "seed must be a whole number, got None"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import fedlada
@@ -96,6 +98,18 @@ def test_a_run_ends_at_a_target_of_any_metric():
     assert len(own.history) == 1
 
 
+def test_an_accuracy_to_stop_at_is_that_which_judges_the_run():
+    for changes, metric in (
+        ({"test": None, "validation": (X, Y)}, "validation accuracy"),
+        ({"test": None, "client_test": 0.5}, "client accuracy"),
+        ({"validation": (X, Y)}, "accuracy"),
+        ({"test": None, "client_test": 0.5, "personal": "2.bias"}, "client accuracy"),
+    ):
+        stopped = run(stop_at_accuracy=0.0, **changes)
+        assert len(stopped.history) == 1 == stopped.history.rounds_to(0.0)
+        assert re.fullmatch(rf"reached an? {metric} of 0\.\d+ in round 1", stopped.stopped), stopped.stopped
+
+
 def test_either_of_two_targets_ends_a_run():
     assert len(run(stop_at={"test_loss": 0.0}, stop_at_accuracy=0.0).history) == 1
 
@@ -105,7 +119,11 @@ def test_either_of_two_targets_ends_a_run():
     [
         (
             {"stop_at_accuracy": 0.9},
-            r"there is no accuracy to stop at with the loss mse_loss: use stop_at=\{'test_loss",
+            r"there is no accuracy to stop at with the loss mse_loss: use stop_at=\{'test_loss': \.\.\.\}",
+        ),
+        (
+            {"stop_at_accuracy": 0.9, "test": None, "validation": (X, PRICES)},
+            r"there is no accuracy to stop at with the loss mse_loss: use stop_at=\{'validation_loss'",
         ),
         (
             {"stop_at": {"test_acuracy": 0.9}},

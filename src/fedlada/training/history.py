@@ -18,7 +18,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server
 from fedlada.models.flat import model_with
 from fedlada.training.shown import as_html, as_lines, plural
-from fedlada.training.target import ACCURACY, VALIDATION_ACCURACY, is_reached, judged_by, lower_is_better
+from fedlada.training.target import ACCURACY, is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
     import pandas
@@ -95,7 +95,7 @@ class History(Sequence[Row]):
     def rounds_to(self, target: float, metric: str | None = None) -> int | None:
         """The round of the first evaluation at or above the target (a loss: at or below); None if there was none.
 
-        The metric is by default the test accuracy, or the validation's without test data.
+        The metric is by default the test accuracy; without test data the validation's, then the clients'.
         """
         name = metric or self._accuracy
         pairs = zip(*self.measured(name), strict=True)
@@ -104,7 +104,7 @@ class History(Sequence[Row]):
     @property
     def _accuracy(self) -> str:
         """The accuracy that a bare target is of; never a loss, which would be reached from the other side."""
-        return ACCURACY if self.judged_by != VALIDATION_ACCURACY else VALIDATION_ACCURACY
+        return ACCURACY if lower_is_better(self.judged_by) else self.judged_by
 
     def bytes_to(self, target: float, metric: str | None = None) -> int | None:
         """Total traffic in bytes, up and down, until the first evaluation that reached the target."""

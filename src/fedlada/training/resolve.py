@@ -38,7 +38,7 @@ from fedlada.methods.validation import one_of, probability
 from fedlada.models.flat import trainable
 from fedlada.training.simulation import Simulation
 from fedlada.training.suggested import suggested
-from fedlada.training.target import ACCURACY, Target, judged_by
+from fedlada.training.target import Target, judged_by, lower_is_better
 
 Model = nn.Module | Callable[[], nn.Module]
 Place = tuple[torch.device, torch.dtype]
@@ -192,28 +192,35 @@ def resolve_work(batch_size: int, local_epochs: int | None, local_steps: int | N
     return LocalWork(batch_size=batch_size, epochs=1 if local_epochs is None else local_epochs, steps=local_steps)
 
 
-def resolve_targets(stop_at: Mapping[str, float] | None, accuracy: float | None) -> list[Target]:
+def resolve_targets(stop_at: Mapping[str, float] | None) -> list[Target]:
     """The targets that end a run, by the metrics' names."""
     if stop_at is not None and not isinstance(stop_at, Mapping):
         raise ValueError(f"stop_at must be a dict such as {{'test_loss': 0.1}}, got {stop_at!r}")
+    return [Target(metric, value) for metric, value in (stop_at or {}).items()]
+
+
+def check_stop(accuracy: float | None, *, has_data: bool) -> None:
+    """Refuse an accuracy to stop at that is none, or that no data are there to measure."""
+    if accuracy is None:
+        return
+    probability("stop_at_accuracy", accuracy)
+    if not has_data:
+        raise ValueError("stop_at_accuracy needs data to measure it on: give test, validation or client_test")
+
+
+def targets_of(simulation: Simulation, targets: Sequence[Target], accuracy: float | None) -> list[Target]:
+    """The targets with that of the accuracy which judges the run; refuses one whose metric is not measured."""
     if accuracy is not None:
-        probability("stop_at_accuracy", accuracy)
-    given = {**(stop_at or {}), **({} if accuracy is None else {ACCURACY: accuracy})}
-    return [Target(metric, value) for metric, value in given.items()]
-
-
-def check_targets(targets: Sequence[Target], simulation: Simulation) -> None:
-    """Refuse a target whose metric is not measured."""
+        metric = judged_by(simulation.measures.names())
+        if lower_is_better(metric):
+            raise ValueError(
+                f"there is no accuracy to stop at with the loss {simulation.engine.loss_name}: use "
+                f"stop_at={{{metric!r}: ...}}"
+            )
+        targets = [*targets, Target(metric, accuracy)]
     for target in targets:
-        try:
-            simulation.measures.check(target.metric)
-        except ValueError as error:
-            if target.metric == ACCURACY and simulation.test is not None:
-                raise ValueError(
-                    f"there is no accuracy to stop at with the loss {simulation.engine.loss_name}: use "
-                    "stop_at={'test_loss': ...} or another metric"
-                ) from error
-            raise
+        simulation.measures.check(target.metric)
+    return list(targets)
 
 
 def check_patience(simulation: Simulation) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from fedlada.methods.validation import probability
 
 LOWER = {"loss", "perplexity", "error", "mse", "rmse", "mae", "drift"}
 """Parts of a metric's name that imply that lower is better."""
 ACCURACY, LOSS = "test_accuracy", "test_loss"
-VALIDATION_ACCURACY = "validation_accuracy"
-JUDGES = (ACCURACY, LOSS, VALIDATION_ACCURACY, "validation_loss", "client_accuracy", "client_loss")
+JUDGES = (ACCURACY, LOSS, "validation_accuracy", "validation_loss", "client_accuracy", "client_loss")
 """Metrics that judge a run by default, the first that is measured."""
 
 
@@ -69,3 +69,9 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.value:g}" if self.metric == ACCURACY else f"{self.metric.replace('_', ' ')} {self.value:g}"
+
+
+def stop_by(text: str | float) -> dict[str, Any]:
+    """The argument of `simulate` that ends a run at a target; a plain number is of the accuracy that judges it."""
+    target = Target.parse(text)
+    return {"stop_at": {target.metric: target.value}} if isinstance(text, str) else {"stop_at_accuracy": target.value}

@@ -38,7 +38,7 @@ from fedlada.runs.parts import PARTS, describe_method
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
-from fedlada.training.target import Target
+from fedlada.training.target import Target, stop_by
 from fedlada.training.trackers import TensorBoard
 from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of, suited_clients
 from fedlada.workbench.presets import preset
@@ -273,7 +273,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             **{one.name: getattr(full, one.name) for one in fields(EvaluationOptions)},
             personal=full.personal or (),
             best=full.best,
-            stop_at=full.build_stop(),
+            **full.build_stop(),
             patience=full.patience,
             callbacks=[*callbacks, *trackers],
             progress=False,  # the caller shows progress in its own way
@@ -289,10 +289,9 @@ class Experiment(EvaluationOptions, NoiseOptions):
             dtype=DTYPES[full.dtype],
         )
 
-    def build_stop(self) -> dict[str, float] | None:
-        """The metric and the value at which the run ends."""
-        target = Target.parse(self.target) if self.target is not None and self.stop_at_target else None
-        return None if target is None else {target.metric: target.value}
+    def build_stop(self) -> dict[str, Any]:
+        """The target that ends the run, as an argument of `simulate`."""
+        return stop_by(self.target) if self.target is not None and self.stop_at_target else {}
 
     def folder(self, path: str | Path) -> RunFolder:
         """The folder of this run."""

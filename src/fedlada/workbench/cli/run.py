@@ -25,7 +25,7 @@ from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.shown import plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, LOSS, Target
+from fedlada.training.target import ACCURACY, LOSS, Target, lower_is_better
 from fedlada.workbench.cli.flags import (
     MethodCommand,
     build_experiment,
@@ -253,7 +253,9 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     if tested := {name: row[name] for row in history[-1:] for name in row if name.startswith(("client_", "personal_"))}:
         summary["each_client"] = tested
     target = None if experiment.target is None else Target.parse(experiment.target)
-    if target is not None and history.measured(target.metric)[1]:  # with held-out data the test set is not evaluated
+    if target is not None and not isinstance(experiment.target, str) and not lower_is_better(metric):
+        target = Target(metric, target.value)  # with held-out data the test set is not evaluated
+    if target is not None and history.measured(target.metric)[1]:
         summary["target"] = experiment.target
         summary["rounds_to_target"] = history.rounds_to(target.value, target.metric)
     return summary
