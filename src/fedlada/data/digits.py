@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedlada.data.held_out import held_out
+from fedlada.methods.extras import missing
 
 Arrays = tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], np.ndarray[tuple[int, ...], np.dtype[np.int64]]]
 
@@ -26,9 +27,7 @@ def _rows() -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
     """The pixels of each image and its label, from the package's file: importing the package takes two seconds."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "the digits come with scikit-learn, which is not installed: pip install 'fedlada[all]'"
-        )
+        raise missing("the digits come with scikit-learn, which is not installed", "digits")
     file = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     if file.exists():
         return np.loadtxt(file, delimiter=",")

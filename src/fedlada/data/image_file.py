@@ -11,6 +11,7 @@ import numpy as np
 
 from fedlada.data.images import Bytes
 from fedlada.data.limits import Unfit
+from fedlada.methods.extras import missing
 
 Found = TypeVar("Found")
 
@@ -86,7 +87,7 @@ def _opened(file: str) -> Iterator[Image]:
     try:
         from PIL import Image
     except ImportError:
-        raise ModuleNotFoundError("image files need pillow: pip install 'fedlada[images]'") from None
+        raise missing("image files need pillow", "images") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large images are refused below

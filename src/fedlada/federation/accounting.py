@@ -1,4 +1,4 @@
-"""Privacy accounting for noisy sums, with Google's dp-accounting (the extra `fedlada[privacy]`)."""
+"""Privacy accounting for noisy sums, with Google's dp-accounting (the extra `privacy`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from fedlada.federation.cohorts import Bernoulli, Cohorts, Everyone, FixedSize
 from fedlada.methods.combine import Private
+from fedlada.methods.extras import missing
 
 INTERVAL = 1e-3
 """Discretisation of the privacy loss, rounded up. It is coarser for noise below a tenth of the clip."""
@@ -155,7 +156,7 @@ def _loss_of_one_round(sampling: Sampling, noise_multiplier: float) -> Any:
         from dp_accounting import NeighboringRelation
         from dp_accounting.pld import privacy_loss_distribution as losses
     except ImportError:
-        raise ModuleNotFoundError("Private needs dp-accounting: pip install 'fedlada[privacy]'") from None
+        raise missing("Private needs dp-accounting", "privacy") from None
     interval = max(INTERVAL, 1e-5 / noise_multiplier**2)
     if sampling.is_everyone or sampling.by_coins:
         return losses.from_gaussian_mechanism(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlada.federation.randomness import Ints
+from fedlada.methods.extras import missing
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.curves import Row, curves
 
@@ -62,7 +63,7 @@ def _matplotlib() -> Any:
     try:
         import matplotlib.figure
     except ImportError:
-        raise ModuleNotFoundError("pictures need matplotlib: pip install 'fedlada[all]'") from None
+        raise missing("pictures need matplotlib", "plot") from None
     return matplotlib
 
 

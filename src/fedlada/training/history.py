@@ -14,6 +14,7 @@ from torch import nn
 from fedlada.data.given import Collate
 from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import AS_GIVEN, Inputs
+from fedlada.methods.extras import missing
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server
 from fedlada.models.flat import model_with
@@ -126,7 +127,7 @@ class History(Sequence[Row]):
         try:
             import pandas
         except ImportError:
-            raise ModuleNotFoundError("history.to_pandas() needs pandas: pip install pandas") from None
+            raise missing("history.to_pandas() needs pandas", "pandas") from None
         return pandas.DataFrame(self.rows).set_index("round")
 
 

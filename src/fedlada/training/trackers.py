@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedlada.methods.extras import missing
 from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
 
@@ -15,13 +16,13 @@ def scalars(row: Row) -> dict[str, float]:
 
 
 class TensorBoard(Observer):
-    """Curves for TensorBoard (`pip install tensorboard`)."""
+    """Curves for TensorBoard (the extra `tensorboard`)."""
 
     def __init__(self, folder: str | Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise ModuleNotFoundError("TensorBoard is not installed: pip install 'fedlada[all]'") from None
+            raise missing("TensorBoard is not installed", "tensorboard") from None
         self.writer: Any = SummaryWriter
         self.folder = str(folder)
 
@@ -38,11 +39,13 @@ class TensorBoard(Observer):
 
 
 class WeightsAndBiases(Observer):
-    """Curves for Weights & Biases (`pip install wandb`); the arguments are those of `wandb.init`."""
+    """Curves for Weights & Biases (the extra `wandb`); the arguments are those of `wandb.init`."""
 
     def __init__(self, **init: Any) -> None:
-        import wandb
-
+        try:
+            import wandb
+        except ModuleNotFoundError:
+            raise missing("Weights & Biases is not installed", "wandb") from None
         self.run = wandb.init(**init)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
@@ -53,11 +56,13 @@ class WeightsAndBiases(Observer):
 
 
 class MLflow(Observer):
-    """Curves for MLflow (`pip install mlflow`), in its active experiment; the arguments are those of `start_run`."""
+    """Curves for MLflow (the extra `mlflow`), in its active experiment; the arguments are those of `start_run`."""
 
     def __init__(self, **start_run: Any) -> None:
-        import mlflow
-
+        try:
+            import mlflow
+        except ModuleNotFoundError:
+            raise missing("MLflow is not installed", "mlflow") from None
         self.mlflow = mlflow
         self.arguments = start_run
 

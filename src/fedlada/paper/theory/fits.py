@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fedlada.methods.extras import missing
+
 CONFIDENCE = 0.95
 
 
@@ -55,5 +57,5 @@ def scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError:
-        raise ModuleNotFoundError("the theory's intervals need scipy: pip install 'fedlada[all]'") from None
+        raise missing("the theory's intervals need scipy", "theory") from None
     return stats
