@@ -409,7 +409,9 @@ def test_what_a_metric_draws_on_trial_is_no_part_of_the_run():
 
 @pytest.mark.parametrize("name", ["accuracy", "loss"])
 def test_a_metric_does_not_replace_a_built_in_one(name):
-    with pytest.raises(ValueError, match=f"the metric '{name}' would replace the built-in one: give it another name"):
+    with pytest.raises(
+        ValueError, match=f"the metric '{name}' would replace the built-in one: call it 'my_{name}', say"
+    ):
         run(small_net(), metrics={name: lambda *_: 1.0})
 
 

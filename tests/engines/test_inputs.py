@@ -118,7 +118,9 @@ def test_floats_are_not_tested_beside_scaled_bytes():
     """They would be judged at another scale, and in silence."""
     floats = (BYTES / 255).astype(np.float32)
     for test in (floats, TensorDataset(torch.from_numpy(floats), torch.from_numpy(Y))):
-        with pytest.raises(ValueError, match=r"training images are bytes, and scaled .* but the others are floats"):
+        with pytest.raises(
+            ValueError, match=r"training images are bytes, and scaled .* but those to evaluate on are floats"
+        ):
             fedlada.simulate(flat(30), (BYTES, Y), test=test if test is not floats else (test, Y), method="fedavg")
 
 
@@ -165,7 +167,9 @@ def test_the_model_of_a_run_is_evaluated_on_bytes_as_the_run_did(tmp_path):
         by_hand = Images((BYTES // 2)[:, None], Y, result.inputs.mean, result.inputs.std)
         assert one.evaluate(by_hand) == found == fedlada.evaluate(one.model, by_hand)
         assert one.evaluate(test, metrics={"mine": lambda *_: 5.0})["mine"] == 5.0
-        with pytest.raises(ValueError, match=r"training images are bytes, and scaled .* but the others are floats"):
+        with pytest.raises(
+            ValueError, match=r"training images are bytes, and scaled .* but those to evaluate on are floats"
+        ):
             one.evaluate((BYTES / 255, Y))
     best, round = stored.best()
     assert stored.evaluate(test, model=best)["accuracy"] == result.history[round - 1]["test_accuracy"]

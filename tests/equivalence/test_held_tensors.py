@@ -159,7 +159,7 @@ class MixesClients(LocalTransform):
 
 def test_the_trial_reaches_what_holds_a_mask():
     check_transform(Masked(torch.ones(7)))
-    with pytest.raises(ValueError, match="MixesClients gives another result for stacked clients"):
+    with pytest.raises(ValueError, match="MixesClients gives different results for stacked clients"):
         check_transform(MixesClients(torch.ones(7)))
 
 

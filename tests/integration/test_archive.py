@@ -273,7 +273,7 @@ def test_runs_on_different_data_are_different_runs(two_data_sets, tmp_path, comm
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        ("b.npz", "was run on other data than those that are there now, or by another version: pack it with"),
+        ("b.npz", "is named by its data and its version, fedlada 0."),
         ("c.npz", "must be packed where its data are, which alone tell what it was run on: there is no file"),
     ],
 )

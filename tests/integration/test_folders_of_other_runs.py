@@ -179,7 +179,7 @@ def test_other_data_under_the_same_name_are_other_runs(tmp_path, command):
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")}
     said = command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "run", code=2)
     assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")} == before
-    assert "was trained on other data (the labels differ): choose another folder" in said.err
+    assert "was trained on data with different labels: choose another folder" in said.err
     (tmp_path / "a.npz").rename(tmp_path / "moved.npz")
     command(
         "run",

@@ -63,7 +63,7 @@ class Mine(LocalTransform):
         ("order", r"Mine must return from apply an update of the shape it was given, \[P\]; got dict"),
         ("sum", r"Mine must return from apply an update of the shape it was given, \[P\]; got a tensor of 0 axes"),
         ("forgets", "Mine must return from apply the names that it was given, count, m; got m"),
-        ("all axes", r"Mine gives another result for stacked clients, \[C, P\], than for each alone: reduce over"),
+        ("all axes", r"Mine gives different results for stacked clients, \[C, P\], and for each alone: reduce over"),
         ("no memory", "Mine must return two things from finish, what is uploaded and the memory; got dict"),
         ("other memory", "Mine must return from finish the names that it was given, k; got nothing"),
         ("merge", "Mine must return a dict of tensors from merge, got NoneType"),
@@ -123,7 +123,7 @@ def test_parameters_may_have_other_names_and_defaults():
 def test_a_run_with_it_does_not_begin():
     method = FederatedMethod(name="mine", local=(Mine("all axes"),), server=server.SGD())
     x, y = torch.randn(40, 4), torch.randint(0, 2, (40,))
-    with pytest.raises(ValueError, match="Mine gives another result for stacked clients"):
+    with pytest.raises(ValueError, match="Mine gives different results for stacked clients"):
         simulate(lambda: torch.nn.Linear(4, 2), (x, y), method=method, partition=data.IID(num_clients=4), rounds=1)
 
 
@@ -187,7 +187,7 @@ def test_what_a_transform_does_to_itself_or_its_arguments_is_undone():
         check_transform(InPlace(seen))
     assert seen == []
     with pytest.raises(
-        ValueError, match="gives another result for stacked clients"
+        ValueError, match="gives different results for stacked clients"
     ):  # the check's own numbers are as before
         check_transform(Mine("all axes"))
 

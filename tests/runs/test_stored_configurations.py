@@ -76,7 +76,7 @@ def test_other_test_data_are_refused(name, tmp_path):
     from_python(tmp_path, 2, **given)
     from_python(tmp_path, 3)  # without test data nothing is mixed
     for other in ((x[50:], y[50:]), (x[:50], 2 - y[:50]), (x[:40], y[:40])):
-        with pytest.raises(ValueError, match=f"was evaluated on other {name} data: give the same, or choose another f"):
+        with pytest.raises(ValueError, match=rf"the {name} data differ from those of .*: give the same, or choose"):
             from_python(tmp_path, 4, **{name: other})
     assert len(fedlada.load_run(tmp_path, small_net()).history) == 3
     without(tmp_path, "evaluated_on")  # as an earlier version stored it
@@ -89,7 +89,7 @@ def test_the_cause_is_named_and_not_a_digest(tmp_path):
     for changes, sentence in (
         ({"seed": 1}, r"\(seed is 0 there and 1 here\)"),
         ({"client_test": 0.2}, r"\(client_test is at its default there and 0.2 here\)"),
-        ({"partition": UNEQUAL}, r"\(its clients have other samples: another partition\)"),
+        ({"partition": UNEQUAL}, r"\(the partition differs: its clients hold different samples\)"),
         ({"partition": None, "train": (x[::-1].copy(), y)}, r"\(the training data differ\)"),
     ):
         with pytest.raises(ValueError, match=f"holds another run {sentence}: choose another folder"):

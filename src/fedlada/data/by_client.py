@@ -92,7 +92,8 @@ def _joined_arrays(parts: Sequence[Arrays], names: Sequence[str]) -> Arrays:
     columns: dict[Any, list[Tensor]] = {key: [] for key in first}
     for who, table in zip(names, tables, strict=True):
         if table.keys() != first.keys():
-            raise ValueError(f"client {who} has other inputs than client {names[0]}")
+            theirs, ours = map(_input_names, (table, first))
+            raise ValueError(f"client {who} has {theirs}, and client {names[0]} has {ours}: give all the same inputs")
         for key, values in table.items():
             one = as_tensor(f"the data of client {who}", values)
             like = columns[key][0] if columns[key] else one
@@ -117,6 +118,18 @@ def _inputs(x: Any) -> dict[Any, Any]:
     return dict(enumerate(x if several else (x,)))
 
 
+def _input_names(table: Mapping[Any, Any]) -> str:
+    keys = [key for key in table if key != TARGET]
+    is_named = any(isinstance(key, str) for key in keys)
+    return (
+        f"the inputs {', '.join(map(str, keys))}"
+        if is_named
+        else "one input"
+        if len(keys) == 1
+        else f"{len(keys)} inputs"
+    )
+
+
 def _words(values: Tensor) -> str:
     return f"{str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape)}"
 
@@ -125,12 +138,14 @@ def _joined_images(parts: Sequence[Images], names: Sequence[str]) -> Images:
     first = parts[0]
     for who, part in zip(names, parts, strict=True):
         others = [one.name for one in fields(part) if one.name not in ("x", "y")]
-        differing = [name for name in others if getattr(part, name) != getattr(first, name)]
-        if differing or part.x.shape[1:] != first.x.shape[1:]:
-            raise ValueError(
-                f"client {who} has images with another {(differing or ['shape'])[0]} than client {names[0]}: "
-                "give all clients the same"
-            )
+        both = {name: (getattr(part, name), getattr(first, name)) for name in others}
+        both["shape"] = (part.x.shape[1:], first.x.shape[1:])
+        for name, (theirs, ours) in both.items():
+            if theirs != ours:
+                raise ValueError(
+                    f"client {who} has images with {name} {theirs}, and client {names[0]} with {ours}: give all "
+                    "clients the same"
+                )
     x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
     return replace(first, x=x, y=y)
 

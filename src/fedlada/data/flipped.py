@@ -22,7 +22,9 @@ def with_flipped_labels(
     """
     labels = samples.labels()
     if labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise ValueError("LabelFlip needs class indices from 0 on as targets: use another attack")
+        raise ValueError(
+            "LabelFlip needs class indices from 0 on as targets: use an attack on updates, such as sign-flip"
+        )
     kind = FlippedOnDevice if isinstance(samples, ArraySamples) else FlippedSamples
     own = [one + len(samples) if client in attackers else one for client, one in enumerate(clients)]
     return kind(samples, int(labels.max()) + 1), own  # type: ignore[arg-type]

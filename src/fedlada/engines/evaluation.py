@@ -200,7 +200,7 @@ def check_metrics(metrics: Any) -> dict[str, Metric]:
         raise ValueError(f"metrics must be a dict of functions by name, as in {{'f1': f1}}, got {metrics!r}")
     for name in metrics:
         if name in BUILT_IN:
-            raise ValueError(f"the metric {name!r} would replace the built-in one: give it another name")
+            raise ValueError(f"the metric {name!r} would replace the built-in one: call it 'my_{name}', say")
     return dict(metrics)
 
 
@@ -228,7 +228,7 @@ def _joined(name: str, what: str, batches: list[Any]) -> Any:
         if not all(isinstance(one, Tensor) for one in part):
             raise ValueError(
                 f"the metric {name!r} needs {what} that are tensors, or dicts and tuples of tensors, got "
-                f"{type(part[0]).__name__}: return such from the model, or leave the metric out"
+                f"{type(part[0]).__name__}: return tensors from the model, or leave the metric out"
             )
     whole = [torch.stack(part) if part[0].ndim == 0 else torch.cat(part) for part in parts]
     return tree_unflatten(whole, structures[0])

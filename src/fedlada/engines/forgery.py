@@ -26,7 +26,8 @@ class Forgery:
         sent = [name for extra, names in zip(extras, self.positive, strict=True) for name in names if name in extra]
         if attack.on_positive and not sent:
             raise ValueError(
-                f"{method.name} sends no vector that must be positive: use another attack than {type(attack).__name__}"
+                f"{type(attack).__name__} forges a vector that must be positive, and {method.name} sends none: use an "
+                "attack on the update, such as sign-flip"
             )
 
     def lies(self, answers: Iterator[Answer], outward: Callable[[Upload], Upload], round: int) -> Iterator[Answer]:

@@ -75,8 +75,8 @@ class Inputs:
             x, _ = samples.batch(np.arange(1))
             if isinstance(x, Tensor) and x.is_floating_point() and not isinstance(samples, ImageSamples):
                 raise ValueError(
-                    "the training images are bytes, and scaled by their mean and deviation, but the others are floats: "
-                    f"give {way_out}"
+                    "the training images are bytes, and scaled by their mean and deviation, but those to evaluate on "
+                    f"are floats: give {way_out}"
                 )
             return samples  # others than those trained on: what does not fit is said when the model is tried
         assert isinstance(samples, ArraySamples)

@@ -99,7 +99,7 @@ class Exchange:
     def misfit(self, path: str) -> str:
         """The reason why a vector could not be encoded."""
         codec = self.rules[path].codec
-        return f"{path} does not fit into {codec.name}, which is for {codec.range}: choose another codec for it"
+        return f"{path} does not fit into {codec.name}, which is for {codec.range}: choose one such as float32 for it"
 
     def decode(self, encoded: Mapping[str, Encoded], like: Message) -> Message:
         """The receiver's state: the decoded vectors, and those of `like` for the rest."""

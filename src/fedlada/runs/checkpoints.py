@@ -176,11 +176,13 @@ class Checkpoints:
     def _read(self, file: str, like: State) -> State:
         tensors = self._tensors(file)
         expected = dict(named_tensors(like))
-        shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in expected.items()}
-        if shapes != {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}:
-            raise ValueError(
-                f"the checkpoint file {self.folder / file} belongs to another model or method than this run"
-            )
+        for name in sorted({*expected, *tensors}):
+            there, here = (_kind(one.get(name)) for one in (tensors, expected))
+            if there != here:
+                raise ValueError(
+                    f"the checkpoint file {self.folder / file} does not fit this run's model and method: {name} is "
+                    f"{there} there and {here} here"
+                )
         names = iter(expected)
         return map_tensors(lambda tensor: tensors[next(names)].to(tensor.device), like)
 
@@ -214,3 +216,7 @@ def _without_aliases(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         result[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
         seen.add(tensor.data_ptr())
     return result
+
+
+def _kind(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

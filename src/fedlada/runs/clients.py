@@ -61,7 +61,7 @@ def refuse_other_data(folder: Path, simulation: Simulation) -> None:
     """Refuse other data before anything is written: a configuration has a file's name, not its content."""
     stored = _read(folder).get("labels")
     if stored is not None and count_labels(simulation) is not None and stored != _digest(simulation):
-        raise ValueError(f"{folder} was trained on other data (the labels differ): choose another folder")
+        raise ValueError(f"{folder} was trained on data with different labels: choose another folder")
 
 
 def read_clients(folder: Path) -> list[list[int]] | None:

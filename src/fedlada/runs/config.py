@@ -60,7 +60,7 @@ TELLING = ("method", "dataset", "seed")
 """Fields whose difference is named first: another method has other hyperparameters, another seed other clients."""
 DIGESTS = {
     "data": "the training data differ",
-    "clients": "its clients have other samples: another partition",
+    "clients": "the partition differs: its clients hold different samples",
     "not_trained": "the frozen parameters or buffers differ",
 }
 """Fields that are digests, with the meaning of a difference. They are named last: another setting is the cause."""
@@ -133,7 +133,7 @@ def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any])
     noise = [re.search(r"noise_multiplier=([\d.e+-]+)", one) for one in combiners]
     if noise[0] and noise[1] and combiners[1] != combiners[0] == combiners[1].replace(noise[1][0], noise[0][0]):
         raise ValueError(
-            f"{folder} has noise for other rounds, and this epsilon needs {noise[1][0]} for so many: add {noise[0][0]} "
+            f"{folder} has {noise[0][0]}, and this epsilon needs {noise[1][0]} for this many rounds: add {noise[0][0]} "
             "to Private, which continues until epsilon is spent, or start a new run in another folder"
         )
     if difference := first_difference(stored, config):
@@ -148,7 +148,7 @@ def refuse_other_test(folder: Path, stored: Mapping[str, Any], config: Mapping[s
     there, here = (one.get(EVALUATED_ON) or {} for one in (stored, config))
     for name in here:
         if name in there and there[name] != here[name]:
-            raise ValueError(f"{folder} was evaluated on other {name} data: give the same, or choose another folder")
+            raise ValueError(f"the {name} data differ from those of {folder}: give the same, or choose another folder")
 
 
 def describe(simulation: Simulation) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def check_clients(given: Full, full: Full) -> None:
     if full.partition == "natural" and given.validation and is_private(given.combiner):
         raise ValueError(
             "validation is measured on samples of the data's own clients, which private must hide: leave it out, or "
-            "take another partition"
+            "take partition dirichlet or iid"
         )
     if full.partition != "natural":
         partition_of(full, None)
@@ -80,7 +80,7 @@ def partition_of(full: Full, source: Source | None) -> Partition:
     if full.partition == "pachinko":
         groups = (0,) if source is None else source.class_groups  # before the data are read any will do
         if groups is None:
-            raise ValueError(f"the classes of {full.dataset} have no groups: choose another --partition")
+            raise ValueError(f"the classes of {full.dataset} have no groups: choose --partition dirichlet")
         return Pachinko(
             num_clients=sizes["num_clients"],
             groups=groups,

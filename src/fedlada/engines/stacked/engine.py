@@ -88,7 +88,9 @@ class StackedEngine(Engine):
         if self.method.personal is not None or not ignores_zeros(self.method, self.flat.vector):
             layout.padding = 0
         if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
-            raise NotStackable(f"a transform of {method.name} depends on the order of the parameters, which is another")
+            raise NotStackable(
+                f"a transform of {method.name} depends on the order of the parameters, which stacking changes"
+            )
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
         self.batch_size = 0

@@ -72,7 +72,7 @@ def _wrong(found: Function, expected: Function, example: Example, like: Any) -> 
     """The values differ from those that the graph was recorded with: it may hold some of them."""
     arguments = example.arguments(like, 1)
     name = differs(found(*arguments), expected(*arguments))
-    return name and f"{name} would be another"
+    return name and f"{name} would differ"
 
 
 def first_line(error: Exception) -> str:

@@ -116,7 +116,7 @@ class LayeredNetwork(Network):
         for name, parameter in names.items():
             is_kernel = isinstance(module, CONVOLUTIONS) and name == "weight"
             if self.layout.places[parameter].channels_last != is_kernel:
-                raise NotStackable("a convolution shares its weight with another kind of layer")
+                raise NotStackable("a convolution shares its weight with a layer that is no convolution")
         self.layers.append(layer)
         return layer
 

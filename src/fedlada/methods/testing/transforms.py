@@ -90,7 +90,7 @@ def _compare(part: LocalTransform) -> None:
     apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
     if not is_random and not all(map(_agree, stacked, apart)):
         raise Wrong(
-            "gives another result for stacked clients, [C, P], than for each alone: "
+            "gives different results for stacked clients, [C, P], and for each alone: "
             "reduce over the last axis and keep it (dim=-1, keepdim=True)"
         )
 

@@ -11,6 +11,7 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from fedlada import __version__
 from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.engines.engine import RAN_BY
 from fedlada.plots.curves import is_number
@@ -203,7 +204,8 @@ def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
         ) from None
     if name != folder.name:
         raise ValueError(
-            f"{folder} was run on other data than those that are there now, or by another version: pack it with those"
+            f"{folder} is named by its data and its version, fedlada {config.get('fedlada', '?')}, and those here "
+            f"(fedlada {__version__}) give {name}: pack it with the data and the version of the run"
         )
     return data
 
