@@ -63,6 +63,11 @@ from fedlada.workbench.experiment import Experiment
         (lambda: WarmUp(Constant(0.1), 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: Cosine(0.1, 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: FederatedMethod(name="x", local=(1,), server=SGD()), "local must hold LocalTransforms, got 1"),
+        (lambda: FederatedMethod(name="x", local=(SGD,), server=SGD()), r"got the class SGD \(make one: SGD\(\)\) in"),
+        (
+            lambda: FederatedMethod(name="x", local=(), server=SGD),
+            r"ServerOptimizer, got the class SGD \(make one: SGD",
+        ),
         (lambda: FederatedMethod(name="x", local=(), server="sgd"), "server must be a ServerOptimizer, got 'sgd'"),
     ],
 )

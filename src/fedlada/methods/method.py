@@ -69,11 +69,11 @@ class FederatedMethod:
         object.__setattr__(self, "local", tuple(self.local))
         for part in self.local:
             if not isinstance(part, LocalTransform):
-                raise ValueError(f"local must hold LocalTransforms, got {part!r} in the method {self.name!r}")
+                raise ValueError(f"local must hold LocalTransforms, got {_given(part)} in the method {self.name!r}")
         if not isinstance(self.server, ServerOptimizer):
-            raise ValueError(f"server must be a ServerOptimizer, got {self.server!r} in the method {self.name!r}")
+            raise ValueError(f"server must be a ServerOptimizer, got {_given(self.server)} in the method {self.name!r}")
         if not isinstance(self.combiner, Combiner):
-            raise ValueError(f"combiner must be a Combiner, got {self.combiner!r} in the method {self.name!r}")
+            raise ValueError(f"combiner must be a Combiner, got {_given(self.combiner)} in the method {self.name!r}")
 
     def init(self, params: Tensor) -> Server:
         """The server before the first round, with x^0 = `params`."""
@@ -309,3 +309,7 @@ def _minus(params: Tensor, lr: Scalar, update: Tensor) -> Tensor:
 def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
     """The new vectors in the order of the old: stacks and messages depend on the order, not only on names."""
     return {name: new[name] for name in old} if new.keys() == old.keys() else new
+
+
+def _given(part: object) -> str:
+    return f"the class {part.__name__} (make one: {part.__name__}())" if isinstance(part, type) else repr(part)

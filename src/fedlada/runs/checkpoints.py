@@ -177,7 +177,7 @@ class Checkpoints:
         tensors = self._tensors(file)
         expected = dict(named_tensors(like))
         for name in sorted({*expected, *tensors}):
-            there, here = (_kind(one.get(name)) for one in (tensors, expected))
+            there, here = _kind(tensors.get(name)), _kind(expected.get(name))
             if there != here:
                 raise ValueError(
                     f"the checkpoint file {self.folder / file} does not fit this run's model and method: {name} is "
