@@ -176,13 +176,7 @@ class Checkpoints:
     def _read(self, file: str, like: State) -> State:
         tensors = self._tensors(file)
         expected = dict(named_tensors(like))
-        for name in sorted({*expected, *tensors}):
-            there, here = _kind(tensors.get(name)), _kind(expected.get(name))
-            if there != here:
-                raise ValueError(
-                    f"the checkpoint file {self.folder / file} does not fit this run's model and method: {name} is "
-                    f"{there} there and {here} here"
-                )
+        _check_fit(self.folder / file, tensors, expected)
         names = iter(expected)
         return map_tensors(lambda tensor: tensors[next(names)].to(tensor.device), like)
 
@@ -216,6 +210,17 @@ def _without_aliases(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         result[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
         seen.add(tensor.data_ptr())
     return result
+
+
+def _check_fit(path: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Refuse a file with tensors of other names, shapes or types than the run's."""
+    for name in sorted(tensors.keys() | expected.keys()):
+        there, here = _kind(tensors.get(name)), _kind(expected.get(name))
+        if there != here:
+            raise ValueError(
+                f"the checkpoint file {path} does not fit this run's model and method: {name} is {there} there and "
+                f"{here} here"
+            )
 
 
 def _kind(tensor: Tensor | None) -> str:
