@@ -120,14 +120,9 @@ def _inputs(x: Any) -> dict[Any, Any]:
 
 def _input_names(table: Mapping[Any, Any]) -> str:
     keys = [key for key in table if key != TARGET]
-    is_named = any(isinstance(key, str) for key in keys)
-    return (
-        f"the inputs {', '.join(map(str, keys))}"
-        if is_named
-        else "one input"
-        if len(keys) == 1
-        else f"{len(keys)} inputs"
-    )
+    if any(isinstance(key, str) for key in keys):
+        return f"the inputs {', '.join(map(str, keys))}"
+    return "one input" if len(keys) == 1 else f"{len(keys)} inputs"
 
 
 def _words(values: Tensor) -> str:
