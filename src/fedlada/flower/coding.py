@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -9,11 +10,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from fedlada.flower import wire
-from fedlada.flower.arrays import UnreadableArray, numbers_of
+from fedlada.flower.arrays import NPY_HEADER, UnreadableArray, numbers_of
 from fedlada.messages import Exchange, MessageError, from_bytes, to_bytes
 from fedlada.messages.codec import Encoded
 from fedlada.messages.spec import paths
-from fedlada.messages.wire import MAX_HEADER
+from fedlada.messages.wire import MAX_HEADER, Expected
 from fedlada.methods.state import Broadcast, Upload, named_tensors
 
 CODED = "message"
@@ -46,6 +47,12 @@ class Coding:
         data = np.frombuffer(to_bytes(encoded, self.exchange.about(round)), dtype=np.uint8)
         return Packed(ArrayRecord({CODED: Array(data)}), _sizes(encoded), self.exchange.decode(encoded, state))
 
+    def most_bytes(self, like: Upload) -> int:
+        """The most bytes of arrays in a reply of any round."""
+        plain = sum(size + NPY_HEADER for size in _plain_sizes(like).values())
+        # Round 0 is a multiple of every number of rounds: all vectors travel in it.
+        return plain if self.is_plain else _most(self.exchange.expected(like, 0))
+
     def unpack(self, record: ArrayRecord, like: State, round: int) -> tuple[State, dict[str, int]]:
         """Decode a received state, with the bytes of its vectors; vectors that were not sent are those of `like`."""
         if self.is_plain:
@@ -55,9 +62,7 @@ class Coding:
             raise wire.WrongMessage(f"it holds the arrays {', '.join(record) or 'none'} instead of {CODED!r}")
         expected = self.exchange.expected(like, round)
         try:
-            forms = [form for one in expected.values() for form in one.form().values()]
-            most = sum(size * dtype.itemsize for dtype, size in forms) + MAX_HEADER
-            data = numbers_of(record[CODED], "uint8", most=most)
+            data = numbers_of(record[CODED], "uint8", most=_most(expected))
             encoded = from_bytes(data.tobytes(), expected, self.exchange.about(round))
             return self.exchange.decode(encoded, like), _sizes(encoded)
         except UnreadableArray as error:
@@ -66,6 +71,11 @@ class Coding:
             raise wire.WrongMessage(str(error)) from None
         except Exception as error:  # whatever untrusted bytes raise, the message is at fault
             raise wire.WrongMessage(f"its array {CODED!r} cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _most(expected: Mapping[str, Expected]) -> int:
+    forms = [form for one in expected.values() for form in one.form().values()]
+    return sum(size * dtype.itemsize for dtype, size in forms) + MAX_HEADER
 
 
 def _sizes(encoded: dict[str, Encoded]) -> dict[str, int]:

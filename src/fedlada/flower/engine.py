@@ -25,10 +25,12 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
+from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.plausible import bounded, name_bounded
 from fedlada.flower.rounds import DrawnByTheNode
 from fedlada.flower.versions import Versions
+from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept
@@ -92,6 +94,11 @@ class GridEngine(Engine):
         self.grid, self.nodes, self.asking, self.history = grid, nodes, asking, history
         self.versions = Versions()
         self.checkpoints: Callable[[], list[int]] = list
+
+    def bounded(self, grid: Grid, messages: str) -> Grid:
+        """The grid, which refuses replies that are larger than any upload."""
+        coding = Coding(Exchange(messages, self.method, self.settings.seed))
+        return bounded_grid(grid, coding.most_bytes(self.like_upload))
 
     def initial_params(self) -> Tensor:
         return self.flat.vector.clone()

@@ -287,7 +287,7 @@ class MethodStrategy(Strategy):
             num_params=engine.initial_params().numel(),
             untrained=untrained_digest(self.model),
         )
-        nodes = Nodes(grid, shared, self.num_clients, self.replies.time_limit + CLOCKS)
+        nodes = Nodes(engine.bounded(grid, self.messages), shared, self.num_clients, self.replies.time_limit + CLOCKS)
         rounds = RemoteRounds(
             num_clients=self.num_clients,
             cohorts=self.cohorts,
@@ -310,7 +310,7 @@ class MethodStrategy(Strategy):
             threads=self.threads,
             secret_noise=self._is_secret,
         )
-        engine.connect(grid, nodes, around or self, lambda: simulation.history)
+        engine.connect(nodes.grid, nodes, around or self, lambda: simulation.history)
         self.engine = engine
         return simulation, engine, nodes
 
