@@ -29,7 +29,8 @@ def grid_of(method, memory=None, fault=None, num_nodes=5, **arguments):
 
 
 def strategy_of(method, **changes):
-    return MethodStrategy(small_net(), method, num_clients=len(CLIENTS), test=(X, Y), **{**SETTINGS, **changes})
+    settings = {"num_clients": len(CLIENTS), **SETTINGS, **changes}
+    return MethodStrategy(small_net(), method, test=(X, Y), **settings)
 
 
 def simulate(method, rounds, **changes):

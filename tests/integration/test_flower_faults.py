@@ -244,7 +244,7 @@ def test_an_app_that_raises_an_error_is_not_asked_again_in_its_round(caplog):
     strategy = strategy_of("fedavg", replies=replace(QUICK, on_missing="wait"), cohort_size=None)
     real = strategy.run(grid, 3, progress=False)
     assert [row["refused"] for row in real.history] == [[], [1], []]
-    assert "client 1 is refused: its app raised an error: the disk is on fire" in caplog.text
+    assert "client 1 is refused: loading this node's data failed (RuntimeError); see the node's log" in caplog.text
 
 
 def test_an_answer_that_comes_twice_counts_once(tmp_path, caplog, healthy):
@@ -398,9 +398,9 @@ def test_nodes_that_do_not_belong_are_not_asked(tmp_path, caplog):
         (0, good, "client 0 is here already"),
         (1, client_app(small_net(num_features=8), load, method=METHOD), "its model has 99 parameters, the server's 67"),
         (2, client_app(small_net(), load, method="fedavg"), "it has the method fedavg"),
-        (3, client_app(small_net(), lambda _context: (X[:0], Y[:0]), method=METHOD), "there are no samples"),
+        (3, client_app(small_net(), lambda _context: (X[:0], Y[:0]), method=METHOD), "node's data failed (ValueError)"),
         ("four", good, "must have a whole number `partition-id`, got 'four'"),
-        (4, client_app(small_net(), lambda _context: Path("/nowhere").read_text(), method=METHOD), "No such file"),
+        (4, client_app(small_net(), lambda _context: Path("/none").read_text(), method=METHOD), "(FileNotFoundError)"),
     ]
     grid = InProcessGrid(good, 5)
     apps = {}

@@ -23,8 +23,9 @@ from fedlada.federation.plan import RoundPlan, assign
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
+from fedlada.flower.refusals import TOLD, Diverged, step
 from fedlada.flower.versions import Version
-from fedlada.messages import Exchange, MessageError
+from fedlada.messages import Exchange
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, named_tensors
 from fedlada.models.flat import trainable, untrained_digest
@@ -80,15 +81,15 @@ def client_app(
     )
     app = ClientApp()
 
-    @app.query()
+    @app.query(mods=[_discreet])
     def query(message: Message, context: Context) -> Message:
         return Message(node.hello(message, context), reply_to=message)
 
-    @app.train(mods=list(mods))
+    @app.train(mods=[_discreet, *mods])
     def train(message: Message, context: Context) -> Message:
         return Message(node.train(message, context), reply_to=message)
 
-    @app.evaluate()
+    @app.evaluate(mods=[_discreet])
     def evaluate(message: Message, context: Context) -> Message:
         return Message(node.evaluate(message, context), reply_to=message)
 
@@ -115,16 +116,17 @@ class _Node:
         said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, untrained="")
         try:
             greeting = wire.read_header(message, wire.Greeting)
-            said = replace(said, client=self.client(context))
-            network, place = self._network(greeting.seed), resolve_device(self.device)
-            said = replace(
-                said,
-                method=wire.fingerprint(self._method(context, network)),
-                num_examples=len(self._samples(self.load_data, context, network, place)),
-                num_params=sum(parameter.numel() for parameter in trainable(network).values()),
-                untrained=untrained_digest(network),
-            )
-        except (ValueError, OSError) as error:
+            with step("answering the greeting"):
+                said = replace(said, client=self._client(context))
+                network, place = self._network(greeting.seed), resolve_device(self.device)
+                said = replace(
+                    said,
+                    method=wire.fingerprint(self._method(context, network)),
+                    num_examples=len(self._samples(self.load_data, context, network, place)),
+                    num_params=sum(parameter.numel() for parameter in trainable(network).values()),
+                    untrained=untrained_digest(network),
+                )
+        except TOLD as error:
             said = replace(said, refused=str(error))
         return wire.content(said)
 
@@ -132,16 +134,16 @@ class _Node:
         """One round's local work; a task that cannot be done is refused with a reason and changes nothing."""
         task = wire.read_header(message, wire.Task)
         try:
-            with self._threads(task):
+            with step("training"), self._threads(task):
                 return self._train(task, message, context)
-        except (ValueError, OSError, MessageError) as error:
+        except TOLD as error:
             return self._refusal(task, error)
 
     def evaluate(self, message: Message, context: Context) -> RecordDict:
         """Loss and accuracy of the server's parameters on this node's samples."""
         task = wire.read_header(message, wire.Task)
         try:
-            with self._threads(task):
+            with step("evaluation"), self._threads(task):
                 engine = self._engine(self.load_test, context, task.seed)
                 params = engine.initial_params()
                 exchange = Exchange(task.messages, engine.method, int(task.seed))
@@ -153,7 +155,7 @@ class _Node:
                     kept = memories.load(start, exchange.init_kept(params))
                     received = engine.method.own_params(received, kept)
                 measured = engine.evaluate(received, engine.samples, {})
-        except (ValueError, OSError) as error:
+        except TOLD as error:
             return self._refusal(task, error)
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client),
@@ -171,7 +173,7 @@ class _Node:
         )
 
     def _train(self, task: wire.Task, message: Message, context: Context) -> RecordDict:
-        if (own := self.client(context)) != task.client:
+        if (own := self._client(context)) != task.client:
             raise wire.WrongMessage(f"it is for client {task.client}, and this node is client {own}")
         engine = self._engine(self.load_data, context, task.seed)
         if (method := wire.fingerprint(engine.method)) != task.method:
@@ -199,7 +201,8 @@ class _Node:
             new = exchange.rest(wanted, packed.received, new)
         if any(named_tensors(new)):
             needed = [Version.parse(text) for text in task.needed_memories.split(",") if text]
-            memories.save(made, new, needed=needed)
+            with step("saving this node's client state"):
+                memories.save(made, new, needed=needed)
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client),
             packed.record if task.answer == "delta" else wire.sent_upload(answer.upload, broadcast, task.answer),
@@ -210,37 +213,47 @@ class _Node:
         network, place = self._network(seed), resolve_device(self.device)
         samples = self._samples(load, context, network, place)
         method = self._method(context, network)
-        return SequentialEngine(network, method, samples, self.loss, device=place, dtype=self.dtype)
+        with step("fitting the model to this node's data"):
+            return SequentialEngine(network, method, samples, self.loss, device=place, dtype=self.dtype)
 
     def _network(self, seed: str) -> nn.Module:
         # Trained parameters come with every message; random untrained ones must come from the server's seed.
-        return resolve_model(self.model, int(seed), self.dtype)
+        with step("making this node's model"):
+            return resolve_model(self.model, int(seed), self.dtype)
+
+    def _client(self, context: Context) -> int:
+        with step("finding this node's client index"):
+            return self.client(context)
 
     def _method(self, context: Context, network: nn.Module) -> FederatedMethod:
         given = self.method
         is_function = callable(given) and not isinstance(given, FederatedMethod)
-        method = resolve_method(given(context) if is_function else given)  # type: ignore[arg-type, operator]
-        return resolve_personal(self.personal, method, network)
+        with step("making this node's method"):
+            method = resolve_method(given(context) if is_function else given)  # type: ignore[arg-type, operator]
+            return resolve_personal(self.personal, method, network)
 
     def _samples(self, load: LoadData, context: Context, network: nn.Module, place: torch.device) -> Samples:
         numbers = self.dtype or next(iter(trainable(network).values())).dtype
-        samples = as_samples(load(context), place, numbers)
-        # A node has only its own images: scaled by their mean they would differ from the other nodes' inputs.
-        return inputs_for(network, samples, place, numbers, scaled=False).of(samples)
+        with step("loading this node's data"):
+            samples = as_samples(load(context), place, numbers)
+            # A node has only its own images: scaled by their mean they would differ from the other nodes' inputs.
+            return inputs_for(network, samples, place, numbers, scaled=False).of(samples)
 
     def _memory(self, context: Context) -> Path:
         folder = self.memory or context.node_config.get("memory")
         return Path(str(folder)).expanduser() if folder else default_folder()
 
 
-class Diverged(ValueError):
-    """A client whose update is not finite: nothing of it is sent or stored."""
+def _discreet(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+    """The outermost modifier: Flower sends the text of any error that leaves an app."""
+    with step(f"{message.metadata.message_type} on this node"):
+        return call_next(message, context)
 
 
 def _partition_id(context: Context) -> int:
     number = context.node_config.get("partition-id")
     if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError(
+        raise wire.WrongMessage(
             f"this node's config must have a whole number `partition-id`, got {number!r}: "
             "start it with --node-config 'partition-id=0'"
         )

@@ -17,13 +17,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fedlada.flower.exchange import log
 from fedlada.flower.versions import Version
 from fedlada.methods.state import Kept, map_tensors, named_tensors
 from fedlada.runs.files import write_atomic
 
 
 class LostMemory(ValueError):
-    """The version that the server named is missing or damaged."""
+    """The version that the server named is missing or damaged; the text is sent and names no path."""
 
 
 def default_folder() -> Path:
@@ -47,11 +48,13 @@ class Memories:
         try:
             vectors = load_file(path)
         except (OSError, SafetensorError):
-            raise LostMemory(f"it has lost its memory of round {version.round} ({path})") from None
+            log.error("the client state %s cannot be read", path)
+            raise LostMemory(f"it has lost its memory of round {version.round}") from None
         expected = dict(named_tensors(fresh))
         shapes = {name: (vector.shape, vector.dtype) for name, vector in expected.items()}
         if shapes != {name: (vector.shape, vector.dtype) for name, vector in vectors.items()}:
-            raise LostMemory(f"its memory of round {version.round} ({path}) belongs to another model or method")
+            log.error("the client state %s belongs to another model or method", path)
+            raise LostMemory(f"its memory of round {version.round} belongs to another model or method")
         names = iter(expected)
         return map_tensors(lambda vector: vectors[next(names)].to(vector.device), fresh)
 
