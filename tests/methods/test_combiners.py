@@ -58,7 +58,7 @@ def krum(num_bad):
 
 
 def learned(values):
-    return 1.1 * np.median(np.linalg.norm(values, axis=1))
+    return 1.1 * np.sort(np.linalg.norm(values, axis=1))[(len(values) - 1) // 2]
 
 
 CASES = {
@@ -174,9 +174,34 @@ def test_a_run_goes_on_under_the_same_bound(tmp_path):
 def test_a_learned_bound_is_of_the_rounds_before():
     first = {"delta": [1.0, 2.0, 3.0]}
     bound = NormBound(factor=2.0).for_round([first, {"delta": [5.0, 6.0, 7.0]}])
-    assert bound.outliers({"delta": [7.9, 8.1, 1e30]}) == [1, 2]
+    assert bound.outliers({"delta": [5.9, 6.1, 1e30]}) == [1, 2]
     assert NormBound(factor=2.0).outliers({"delta": [1.0, 1.0, 2.1]}) == [2]
     assert NormBound(max_norm=3.0).for_round([first]).outliers({"delta": [2.0, 4.0]}) == [1]
+
+
+@pytest.mark.parametrize("lie", [1e3, 1e30])
+def test_one_of_two_clients_cannot_raise_the_learned_bound(lie):
+    """The lower of the two middle norms counts, in the first round and later."""
+    honest = Upload(torch.ones(4, dtype=torch.float64), ())
+    liar = Upload(torch.full((4,), lie, dtype=torch.float64), ())
+    combiner = NormBound(factor=4.0)
+    assert combiner.outliers({"delta": [2.0, 2.0 * lie]}) == [1]
+    assert combiner.combine([honest, liar]).delta.tolist() == pytest.approx([2.5] * 4)
+    later = combiner.for_round([{"delta": [2.0, 2.0 * lie]}] * 3)
+    assert later.outliers({"delta": [2.0 * lie, 7.9]}) == [0]
+
+
+def test_a_lone_client_is_bounded_by_earlier_rounds_and_in_the_first_by_max_norm():
+    alone = Upload(torch.full((4,), 1e30, dtype=torch.float64), ())
+    assert NormBound().for_round([{"delta": [2.0]}]).combine([alone]).delta.tolist() == pytest.approx([4.0] * 4)
+    assert torch.equal(NormBound().combine([alone]).delta, alone.delta)
+    assert NormBound(max_norm=2.0).combine([alone]).delta.tolist() == pytest.approx([1.0] * 4)
+
+
+def test_an_even_learned_bound_equals_numpy():
+    found = NormBound(factor=1.1).combine(uploads(DELTAS[:8], MOMENTS[:8]))
+    expected = bounded(DELTAS[:8], learned(DELTAS[:8]), None)
+    np.testing.assert_allclose(found.delta.numpy(), expected, rtol=0, atol=1e-12)
 
 
 def test_fedexp_stays_as_it_is():

@@ -26,7 +26,11 @@ class NormBound(Combiner):
     """The mean of uploads whose vectors are scaled down to a bound where their norm exceeds it.
 
     Without `max_norm` each vector's bound is `factor` times the median of its norms in the last rounds (in the first
-    round, of that round). While fewer than half of the clients are malicious, they cannot move it far.
+    round, of that round). The median is the lower of two middle values, so that one of two clients cannot raise it.
+    While at most half of the clients are malicious, they cannot raise it far.
+
+    A first round with a single client has no other norm to compare with: that client is not bounded. `max_norm` is a
+    bound known beforehand, the same for every vector and round; it covers the first round and cohorts of one.
     """
 
     measures_norms: ClassVar[bool] = True
@@ -57,7 +61,7 @@ class NormBound(Combiner):
         return bounded.outliers(norms)
 
     def _learned(self, norms: Norms) -> dict[str, float]:
-        return {name: self.factor * statistics.median(own) for name, own in norms.items()}
+        return {name: self.factor * statistics.median_low(own) for name, own in norms.items()}
 
 
 @dataclass(frozen=True)
