@@ -10,6 +10,8 @@ import numpy as np
 from flwr.app import Array
 from numpy.typing import NDArray
 
+from fedlada.flower.exchange import word
+
 NPY_HEADER = 128
 """Header bytes of NumPy's format before the numbers of a vector."""
 STYPE = "numpy.ndarray"
@@ -23,7 +25,7 @@ class UnreadableArray(ValueError):
 def numbers_of(array: Array, dtype: str, *, most: int) -> NDArray[Any]:
     """The numbers, if they have that dtype and at most this many bytes."""
     if array.stype != STYPE:
-        raise UnreadableArray(f"is written as {array.stype!r} and not as {STYPE!r}")
+        raise UnreadableArray(f"is written as {word(array.stype)} and not as {STYPE!r}")
     # Checked before NumPy reads it: a header may claim more numbers than there are, and NumPy would allocate them.
     if len(array.data) > most:
         raise UnreadableArray(f"has {len(array.data)} bytes, and at most {most} were expected")

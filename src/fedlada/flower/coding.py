@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord
 
 from fedlada.flower import wire
 from fedlada.flower.arrays import NPY_HEADER, UnreadableArray, numbers_of
+from fedlada.flower.exchange import listed
 from fedlada.messages import Exchange, MessageError, from_bytes, to_bytes
 from fedlada.messages.codec import Encoded
 from fedlada.messages.spec import paths
@@ -59,7 +60,7 @@ class Coding:
             form = self.exchange.sent(like)
             return self.exchange.arrived(wire.unpack(record, form), like), _plain_sizes(form)
         if list(record) != [CODED]:
-            raise wire.WrongMessage(f"it holds the arrays {', '.join(record) or 'none'} instead of {CODED!r}")
+            raise wire.WrongMessage(f"it holds the arrays {listed(record)} instead of {CODED!r}")
         expected = self.exchange.expected(like, round)
         try:
             data = numbers_of(record[CODED], "uint8", most=_most(expected))

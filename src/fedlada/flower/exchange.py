@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import httpx
 from flwr.app import Error, Message
@@ -18,6 +19,10 @@ log = logging.getLogger("fedlada.flower")
 UNAVAILABLE = {3: "its message has expired", 4: "its answer has expired", 5: "its node does not respond any more"}
 """Flower's error codes for an expired message or a lost node: the app itself did not fail."""
 LONGEST_LINE = 500
+MOST_READ = 4 * LONGEST_LINE
+"""Characters of an untrusted text that are read: it may have any length."""
+LONGEST_WORD = 100
+MOST_NAMES = 10
 CLOCKS = 60.0
 """Allowed clock difference in seconds: messages stay valid this much longer than they are awaited."""
 
@@ -125,15 +130,31 @@ def in_short(error: Error) -> str:
     """An error's message without its traceback."""
     if error.code in UNAVAILABLE:
         return UNAVAILABLE[error.code]
-    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
+    end = (error.reason or "")[-MOST_READ:].rstrip()
+    lines = end.splitlines()
     return one_line(lines[-1]) if lines else "no reason was given"
 
 
 def one_line(text: object) -> str:
     """A node's untrusted text on one line, for the log."""
-    line = " ".join(str(text).split())
+    line = " ".join(str(text)[:MOST_READ].split())
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."
+
+
+def word(value: object) -> str:
+    """An untrusted value in an error message: never formatted where it may be of any size."""
+    if isinstance(value, str):
+        return f"{value[:LONGEST_WORD]!r}{' ...' if len(value) > LONGEST_WORD else ''}"
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 1 << 64):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def listed(found: Iterable[str]) -> str:
+    """Untrusted names in an error message: the first few, shortened."""
+    few = [one[:LONGEST_WORD] for one in islice(found, MOST_NAMES + 1)]
+    return ", ".join(few[:MOST_NAMES] + ["..."] * (len(few) > MOST_NAMES)) or "none"
 
 
 def in_words(clients: Sequence[int]) -> str:

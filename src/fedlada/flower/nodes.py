@@ -10,7 +10,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import UNAVAILABLE, TooFewReplies, log, one_line, pauses, pull, push
+from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, TooFewReplies, log, one_line, pauses, pull, push
 
 SPEAK_EVERY = 30.0
 """Seconds between two log lines about missing nodes."""
@@ -122,14 +122,14 @@ class Nodes:
     def _checked(self, reply: Message) -> wire.Hello:
         hello = wire.read_header(reply, wire.Hello)
         if hello.refused:
-            raise wire.WrongMessage(hello.refused)
+            raise wire.WrongMessage(hello.refused[:MOST_READ])
         if not 0 <= hello.client < self.num_clients:
             raise wire.WrongMessage(f"it says it is client {hello.client}, but clients are 0 to {self.num_clients - 1}")
         shared = self.shared
         if hello.num_params != shared.num_params:
             raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {shared.num_params}")
         if hello.method != shared.method:
-            raise wire.WrongMessage(f"it has the method {hello.method}, the server {shared.method}")
+            raise wire.WrongMessage(f"it has the method {hello.method[:MOST_READ]}, the server {shared.method}")
         if hello.untrained != shared.untrained:
             raise wire.WrongMessage(
                 "its model's frozen parameters or buffers, which do not travel, are not the server's: make them from "

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from fedlada.federation.batches import LocalWork
 from fedlada.flower.arrays import NPY_HEADER, UnreadableArray, numbers_of
-from fedlada.flower.exchange import in_short
+from fedlada.flower.exchange import MOST_NAMES, MOST_READ, in_short, listed, one_line, word
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 from fedlada.runs.parts import describe_part
@@ -46,7 +46,7 @@ def unpack(record: ArrayRecord, like: State) -> State:
     """A state from its vectors: exactly those of `like`, with its shapes and dtypes, all finite."""
     expected = dict(named_tensors(like))
     if list(record) != list(expected):
-        raise WrongMessage(f"it holds the vectors {', '.join(record) or 'none'} instead of {', '.join(expected)}")
+        raise WrongMessage(f"it holds the vectors {listed(record)} instead of {', '.join(expected)}")
     vectors = {name: _vector(name, record[name], tensor) for name, tensor in expected.items()}
     names = iter(expected)
     return map_tensors(lambda tensor: vectors[next(names)].to(tensor.device), like)
@@ -61,7 +61,8 @@ def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
     dtype = str(like.dtype).removeprefix("torch.")
     if array.dtype != dtype or tuple(array.shape) != tuple(like.shape):
         raise WrongMessage(
-            f"the vector {name} is {array.dtype} of shape {tuple(array.shape)}, not {dtype} of {tuple(like.shape)}"
+            f"the vector {name} is {one_line(array.dtype)} of shape {tuple(array.shape[:MOST_NAMES])}, "
+            f"not {dtype} of {tuple(like.shape)}"
         )
     try:
         values = numbers_of(array, dtype, most=like.numel() * like.element_size() + NPY_HEADER)
@@ -165,13 +166,15 @@ def read_header(message: Message, kind: type[Header]) -> Header:
         raise WrongMessage(f"it has no record {HEADER!r}")
     version = record.get("format")
     if not isinstance(version, int) or version != FORMAT:
-        raise WrongMessage(f"it has the format {version!r} and this side {FORMAT}: install the same version of fedlada")
+        raise WrongMessage(
+            f"it has the format {word(version)} and this side {FORMAT}: install the same version of fedlada"
+        )
     values: dict[str, Any] = {}
     types = {"int": int, "float": float, "str": str}
     for one in fields(kind):
         value = record.get(one.name)
         if type(value) is not types[str(one.type)]:
-            raise WrongMessage(f"its field {one.name!r} must be of type {one.type}, got {value!r}")
+            raise WrongMessage(f"its field {one.name!r} must be of type {one.type}, got {word(value)}")
         values[one.name] = value
     return kind(**values)
 
@@ -180,10 +183,11 @@ def check_done(reply: Message, asked: tuple[str, int, int]) -> None:
     """Refuse a reply that is not done, or not for the requested run, round and client."""
     done = read_header(reply, Done)
     if done.status != "done":
-        raise WrongMessage(done.reason)
+        raise WrongMessage(done.reason[:MOST_READ])
     if (done.run, done.round, done.client) != asked:
         raise WrongMessage(
-            f"it answers for client {done.client} in round {done.round} of the run {done.run}, not for {asked}"
+            f"it answers for client {done.client} in round {done.round} of the run {one_line(done.run)}, "
+            f"not for {asked}"
         )
 
 
@@ -191,7 +195,7 @@ def vectors_of(message: Message) -> ArrayRecord:
     """The one record of vectors of a message."""
     records = message.content.array_records
     if list(records) != [VECTORS]:
-        raise WrongMessage(f"it holds the vector records {', '.join(records) or 'none'} instead of {VECTORS!r}")
+        raise WrongMessage(f"it holds the vector records {listed(records)} instead of {VECTORS!r}")
     return records[VECTORS]
 
 
@@ -199,7 +203,7 @@ def metric(message: Message, name: str, kind: type[int] | type[float]) -> Any:
     """One number of a reply."""
     value = message.content.metric_records.get(METRICS, MetricRecord()).get(name)
     if type(value) is not kind:
-        raise WrongMessage(f"its metric {name!r} must be of type {kind.__name__}, got {value!r}")
+        raise WrongMessage(f"its metric {name!r} must be of type {kind.__name__}, got {word(value)}")
     return value
 
 

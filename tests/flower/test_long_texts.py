@@ -1,0 +1,83 @@
+"""Hostile values of any size in error messages: shortened before they are formatted."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from fedlada.flower import wire
+from fedlada.flower.exchange import in_short, one_line
+from fedlada.methods.state import Upload
+
+LONG = "x" * 50_000_000
+MANY = 200_000
+DONE = wire.Done(run="r", round=1, client=0)
+LIKE = Upload(torch.zeros(2), ())
+METRICS = {"loss": [1.5] * 1_000_000}
+
+
+def reply(**records) -> Message:
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    return Message(RecordDict(records), dst_node_id=1, message_type="train")
+
+
+def header(**changes) -> Message:
+    return reply(fedlada=ConfigRecord({"format": wire.FORMAT, **vars(DONE), **changes}))
+
+
+def array(dtype="float32", shape=(2,), stype="numpy.ndarray"):
+    return ArrayRecord({"delta": Array(dtype, shape, stype, Array(np.zeros(2, np.float32)).data)})
+
+
+TINY = Array(np.zeros(1))
+CALLS = {
+    "a field": lambda: wire.read_header(header(round=LONG), wire.Done),
+    "a field of bytes": lambda: wire.read_header(header(round=LONG.encode()), wire.Done),
+    "a list": lambda: wire.read_header(header(round=[1.5] * 1_000_000), wire.Done),
+    "the format": lambda: wire.read_header(header(format=LONG), wire.Done),
+    "the reason": lambda: wire.check_done(header(status="refused", reason=LONG), ("r", 1, 0)),
+    "the run": lambda: wire.check_done(header(run=LONG), ("r", 1, 0)),
+    "a metric": lambda: wire.metric(reply(metrics=MetricRecord(METRICS)), "loss", float),
+    "records": lambda: wire.vectors_of(reply(**{str(one): ArrayRecord() for one in range(MANY)})),
+    "vectors": lambda: wire.unpack(ArrayRecord({str(one): TINY for one in range(MANY)}), LIKE),
+    "one vector": lambda: wire.unpack(ArrayRecord({LONG: TINY}), LIKE),
+    "dtype": lambda: wire.unpack(array(dtype=LONG), LIKE),
+    "shape": lambda: wire.unpack(array(shape=(1,) * 1_000_000), LIKE),
+    "stype": lambda: wire.unpack(array(stype=LONG), LIKE),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_message_is_short_whatever_was_sent(name):
+    with pytest.raises(wire.WrongMessage) as error:
+        CALLS[name]()
+    assert len(str(error.value)) < 5000
+
+
+@pytest.mark.parametrize("text", [LONG, "x " * 25_000_000, ValueError(LONG)])
+def test_a_log_line_reads_the_beginning_of_a_text_alone(text):
+    tracemalloc.start()
+    try:
+        line = one_line(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(line) < 510
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("text", ["\n".join(["a"] * 10_000_000) + "\nthe end  \n\n", LONG + "\nthe end"])
+def test_of_a_traceback_the_end_alone_is_read(text):
+    tracemalloc.start()
+    try:
+        assert in_short(Error(2, text)) == "the end"
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
