@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import struct
+import threading
 import zipfile
 import zlib
 from dataclasses import replace
@@ -229,6 +230,70 @@ def test_a_greeting_that_cannot_be_read_is_not_asked_for_again_at_once():
     with pytest.raises(TooFewReplies, match=r"4 of the 5 nodes .* its answer cannot be read"):
         strategy_of("fedavg", replies=QUICK).run(grid, 1, progress=False)
     assert len(broken) == 1
+
+
+class Stalled:
+    """Messages whose replies are announced and never uploaded: Flower's grid waits for them inside a pull."""
+
+    def __init__(self, grid, is_hit):
+        self.is_hit, self.ids, self.given_up = is_hit, set(), threading.Event()
+        grid.fault, self.honest, grid.pull_messages = self.announce, grid.pull_messages, self.pull
+
+    def announce(self, who, asked, reply):
+        if self.is_hit(who, asked):
+            self.ids.add(asked.metadata.message_id)
+        return [reply]
+
+    def pull(self, message_ids):
+        if self.ids & set(message_ids):
+            self.given_up.wait(30)
+        return self.honest(message_ids)
+
+
+@pytest.fixture
+def stalled():
+    """A grid with stalled uploads, which end with the test."""
+    made = []
+    yield lambda grid, is_hit: made.append(Stalled(grid, is_hit))
+    for one in made:
+        one.given_up.set()
+
+
+@pytest.mark.parametrize("on_missing", ["drop", "wait"])
+def test_an_upload_that_never_ends_holds_up_nobody(on_missing, stalled, tmp_path, caplog):
+    """Client 0 is fetched first; the replies behind it are taken, and the round ends at its limit."""
+    grid = grid_of(METHOD, tmp_path)
+    stalled(grid, lambda who, asked: who == 0 and asked.content[wire.HEADER].get("round") == 2)
+    policy = replace(QUICK, on_missing=on_missing)
+    real = strategy_of(METHOD, replies=policy, cohort_size=None).run(grid, 3, progress=False)
+    assert [row["lost"] for row in real.history] == [[], [0], []]
+    assert [row["clients"] for row in real.history] == [[0, 1, 2, 3, 4], [1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    assert "client 0 did not answer within 0.3 s" in caplog.text
+    assert_same_bits(real, replayed(real.history, METHOD))
+
+
+def test_a_greeting_that_never_ends_holds_up_nobody(stalled):
+    grid = grid_of("fedavg")
+    stalled(grid, lambda who, asked: who == 2 and asked.metadata.message_type == "query")
+    strategy = strategy_of("fedavg", replies=replace(QUICK, nodes=4), cohort_size=None)
+    (row,) = strategy.run(grid, 1, progress=False).history
+    assert (row["clients"], row["lost"]) == ([0, 1, 3, 4], [2])
+
+
+def test_a_reply_counts_for_the_message_that_it_was_fetched_for(caplog):
+    """Client 1 answers a message of client 0, whose own reply is fetched later."""
+    stolen = []
+
+    def fault(who, asked, reply):
+        if asked.metadata.message_type == "train" and who == 0:
+            stolen.append(Message(reply.content, reply_to=asked))
+            return []
+        return stolen if asked.metadata.message_type == "train" and who == 1 else [reply]
+
+    strategy = strategy_of("fedavg", replies=QUICK, cohort_size=None)
+    (row,) = strategy.run(grid_of("fedavg", fault=fault), 1, progress=False).history
+    assert (row["clients"], row["lost"]) == ([2, 3, 4], [0, 1])
+    assert "came twice or unasked" in caplog.text
 
 
 def test_an_app_that_raises_an_error_is_not_asked_again_in_its_round(caplog):

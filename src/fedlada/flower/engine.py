@@ -24,7 +24,8 @@ from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
-from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, ask, in_words, log, one_line
+from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, in_words, log, one_line
+from fedlada.flower.inbox import ask
 from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.plausible import bounded, name_bounded

@@ -11,7 +11,8 @@ from flwr.serverapp.strategy import Result as FlowerResult
 
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine
-from fedlada.flower.exchange import CLOCKS, ask, log, one_line
+from fedlada.flower.exchange import CLOCKS, log, one_line
+from fedlada.flower.inbox import ask
 from fedlada.flower.nodes import MOST_EXAMPLES
 from fedlada.flower.plausible import bounded, name_bounded
 from fedlada.methods.state import Broadcast

@@ -1,16 +1,13 @@
-"""Sending messages to nodes and waiting for replies, as the reply policy says."""
+"""The reply policy, and errors and nodes in words."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import httpx
-from flwr.app import Error, Message
-from flwr.serverapp import Grid
+from flwr.app import Error
 
 from fedlada.methods.validation import count, one_of, positive
 
@@ -61,69 +58,6 @@ def pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(2.0, 1.3 * pause)
-
-
-def push(grid: Grid, messages: Mapping[int, Message]) -> dict[str, int]:
-    """Send each client its message; returns the ids of accepted messages, with their clients."""
-    # The ids come back in the order of the messages; one that could not be stored has none.
-    ids = list(grid.push_messages(list(messages.values())))
-    if len(ids) != len(messages):
-        ids += [""] * (len(messages) - len(ids))
-    for client, message_id in zip(messages, ids, strict=True):
-        if not message_id:
-            log.warning("client %d: its message could not be sent", client)
-    return {message_id: client for message_id, client in zip(ids, messages, strict=True) if message_id}
-
-
-def pull(grid: Grid, asked: dict[str, int]) -> list[tuple[int, Message]]:
-    """The replies to these ids, with their clients; answered ids are removed from `asked`."""
-    arrived = []
-    for reply in _all_of(grid, asked):
-        client = asked.pop(reply.metadata.reply_to_message_id, None)
-        if client is None:
-            log.warning(
-                "an answer to %s came twice or unasked: ignored", reply.metadata.reply_to_message_id or "nothing"
-            )
-            continue
-        arrived.append((client, reply))
-    return arrived
-
-
-def _all_of(grid: Grid, asked: dict[str, int]) -> list[Message]:
-    """The readable replies, fetched one by one: Flower drops a whole batch if one reply is unreadable."""
-    replies: list[Message] = []
-    for message_id, client in list(asked.items()):
-        try:
-            replies += grid.pull_messages([message_id])
-        except (OSError, httpx.HTTPError):
-            raise  # the SuperLink cannot be reached
-        except Exception as error:
-            del asked[message_id]
-            log.warning("the answer of %d cannot be read and is dropped: %s", client, one_line(error))
-    return replies
-
-
-def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[int, Message]:
-    """Each client's first reply that arrived in time; missing clients are logged.
-
-    An app that raised an error has replied with that error.
-    """
-    end = time.monotonic() + time_limit
-    asked = push(grid, messages)
-    replies: dict[int, Message] = {}
-    for pause in pauses():
-        for client, reply in pull(grid, asked):
-            if reply.has_error() and reply.error.code in UNAVAILABLE:
-                log.warning("client %d did not answer: %s", client, in_short(reply.error))
-            else:
-                replies[client] = reply
-        left = end - time.monotonic()
-        if not asked or left <= 0:
-            break
-        time.sleep(min(pause, left))
-    for client in asked.values():
-        log.warning("client %d did not answer within %g s", client, time_limit)
-    return replies
 
 
 def in_short(error: Error) -> str:

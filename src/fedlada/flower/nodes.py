@@ -10,7 +10,8 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, TooFewReplies, log, one_line, pauses, pull, push
+from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, TooFewReplies, log, one_line, pauses
+from fedlada.flower.inbox import Inbox
 
 SPEAK_EVERY = 30.0
 """Seconds between two log lines about missing nodes."""
@@ -55,7 +56,7 @@ class Nodes:
         self.deadline = 0.0
         """Deadline of the current round."""
         self._refused: dict[int, tuple[str, float]] = {}
-        self._asked: dict[str, int] = {}
+        self._inbox = Inbox(grid)
 
     def refresh(self) -> None:
         """Update the connected clients, and identify newcomers."""
@@ -65,19 +66,19 @@ class Nodes:
                 log.warning("client %d has gone (node %d)", client, node.node_id)
                 del self.present[client]
         self._refused = {node_id: why for node_id, why in self._refused.items() if node_id in here}
-        self._asked = {message_id: node_id for message_id, node_id in self._asked.items() if node_id in here}
+        self._inbox.keep(here)
         resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < ASK_AGAIN}
-        known = {node.node_id for node in self.present.values()} | resting | set(self._asked.values())
+        known = {node.node_id for node in self.present.values()} | resting | set(self._inbox.asked.values())
         greeting = wire.content(wire.Greeting(seed=str(self.shared.seed)))
         hello = {
             node_id: Message(greeting, dst_node_id=node_id, message_type=MessageType.QUERY, ttl=self.time_limit)
             for node_id in sorted(here - known)
         }
         if hello:
-            self._asked.update(push(self.grid, hello))
-        waiting = set(self._asked.values())
-        heard = pull(self.grid, self._asked)
-        for node_id in waiting - set(self._asked.values()) - {node_id for node_id, _ in heard}:
+            self._inbox.push(hello)
+        waiting = set(self._inbox.asked.values())
+        heard = self._inbox.pull()
+        for node_id in waiting - set(self._inbox.asked.values()) - {node_id for node_id, _ in heard}:
             self._refused[node_id] = ("its answer cannot be read", time.monotonic())
         for node_id, reply in heard:
             self._hear(node_id, reply)
