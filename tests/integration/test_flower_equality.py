@@ -14,7 +14,7 @@ from torch import nn
 from fedlada import recipes, suggested
 from fedlada import simulate as simulate_any
 from fedlada.data import load_digits
-from fedlada.flower import InProcessGrid, MethodStrategy, client_app
+from fedlada.flower import InProcessGrid, MethodStrategy, client_app, wire
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -161,12 +161,28 @@ def test_secret_noise_is_never_drawn_twice_and_what_is_released_again_is_counted
     assert "secret" in (tmp_path / "config.json").read_text()
 
 
+def test_a_private_round_without_answers_releases_noise_alone():
+    """As an empty one of a simulation: the model moves, the budget is spent."""
+    method = recipes.fedavg()
+
+    def silent(_who, asked, reply):
+        return [] if asked.content[wire.HEADER].get("round") == 2 else [reply]
+
+    steps = []
+    strategy = strategy_of(method, noise="seed", replies=QUICK, **PRIVATE)
+    note = [lambda simulation, _row: steps.append(simulation.server.params.clone())]
+    real = strategy.run(grid_of(method, fault=silent), 3, callbacks=note, progress=False)
+    assert float((steps[1] - steps[0]).norm()) > 0
+    assert real.history["epsilon"] == simulate(method, 3, **PRIVATE).history["epsilon"]
+
+
 def test_what_a_private_federation_refuses():
     for changes, sentence in (
         ({"combiner": Private(1.0, noise_multiplier=1.0, noise_cohort=9)}, "needs its full noise"),
         ({"eval_clients_every": 1}, "eval_clients_every measures on the nodes' data"),
         ({"method": recipes.scaffold()}, "use a method and messages without client state"),
         ({"messages": "delta=top0.2"}, "use a method and messages without client state"),
+        ({"replies": replace(QUICK, minimum=2)}, "Private needs minimum=1, got 2"),
         ({"noise": "none"}, "noise must be one of secret, seed"),
     ):
         settings = {"method": recipes.fedavg(), **PRIVATE, **changes}

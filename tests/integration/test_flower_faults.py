@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
-from fedlada import TrainingDiverged, recipes
+from fedlada import TrainingDiverged, cohorts, recipes
 from fedlada.flower import InProcessGrid, MethodStrategy, Replies, TooFewReplies, client_app, wire
 from small_federation import (
     QUICK,
@@ -355,15 +355,107 @@ def test_who_waits_asks_again(tmp_path, caplog, healthy):
     assert "asked again" in caplog.text
 
 
-def test_too_few_answers_end_the_run_and_lose_nothing(tmp_path):
-    silent = in_round(3, 1, lambda _reply: [])
-    strategy = strategy_of(METHOD, replies=replace(QUICK, minimum=5), cohort_size=None)
-    grid = grid_of(METHOD, tmp_path / "memory", silent)
-    with pytest.raises(TooFewReplies, match="round 3 has 4 usable answers and needs 5"):
-        strategy.run(grid, ROUNDS, out=tmp_path / "run", progress=False)
+NEEDS_ALL = replace(QUICK, minimum=5)
+
+
+def from_round(round, client, change=lambda _reply: []):
+    """A fault of one client in this and all later rounds of training."""
+
+    def fault(who, asked, reply):
+        header = asked.content.config_records.get(wire.HEADER, {})
+        hit = asked.metadata.message_type == "train" and who == client and header.get("round") >= round
+        return change(reply) if hit else [reply]
+
+    return fault
+
+
+def test_a_round_with_too_few_answers_is_skipped_and_loses_nothing(tmp_path, caplog):
+    """Server and clients stay as they were: the bits are those of a simulation whose third cohort is empty."""
+    grid = grid_of(METHOD, tmp_path / "memory", in_round(3, 1, lambda _reply: []))
+    strategy = strategy_of(METHOD, replies=NEEDS_ALL, cohort_size=None)
+    real = strategy.run(grid, ROUNDS, out=tmp_path / "run", progress=False)
+    assert [row["clients"] for row in real.history] == [[0, 1, 2, 3, 4]] * 2 + [[]] + [[0, 1, 2, 3, 4]] * 2
+    assert real.history[2]["lost"] == [0, 1, 2, 3, 4]
+    assert "round 3 has 4 usable answers and needs 5: 1 clients did not answer" in caplog.text
+    assert_same_bits(real, replayed(real.history, METHOD))
+
+
+def test_a_run_resumes_after_a_skipped_round_to_the_same_bits(tmp_path):
+    out, grid = tmp_path / "run", grid_of(METHOD, tmp_path / "memory", in_round(2, 1, lambda _reply: []))
+    settings = {"out": out, "checkpoint_every": 1, "progress": False}
+    strategy_of(METHOD, replies=NEEDS_ALL, cohort_size=None).run(grid, 2, **settings)
+    real = strategy_of(METHOD, replies=NEEDS_ALL, cohort_size=None).run(grid, 4, **settings)
+    assert [len(row["clients"]) for row in real.history] == [5, 0, 5, 5]
+    assert_same_bits(real, replayed(real.history, METHOD))
+
+
+def test_three_rounds_in_a_row_with_too_few_answers_end_the_run_and_lose_nothing(tmp_path):
+    grid = grid_of(METHOD, tmp_path / "memory", from_round(2, 1))
+    strategy = strategy_of(METHOD, replies=NEEDS_ALL, cohort_size=None)
+    for last in (4, 6):  # each start counts anew
+        with pytest.raises(TooFewReplies, match=f"round {last} has 4 usable answers and needs 5.* round 3 in a row"):
+            strategy.run(grid, 8, out=tmp_path / "run", progress=False)
     grid.fault = None
-    whole = strategy.run(grid, ROUNDS, out=tmp_path / "run", progress=False)
-    assert_same_bits(whole, simulate(METHOD, ROUNDS, cohort_size=None))
+    whole = strategy.run(grid, 8, out=tmp_path / "run", progress=False)
+    assert [len(row["clients"]) for row in whole.history] == [5, 0, 0, 0, 0, 5, 5, 5]
+    assert_same_bits(whole, replayed(whole.history, METHOD))
+
+
+def test_a_round_that_counts_ends_a_row_of_skipped_ones():
+    def fault(who, asked, reply):
+        is_lost = who == 1 and asked.content[wire.HEADER].get("round", 3) % 3 != 0
+        return [] if is_lost else [reply]
+
+    strategy = strategy_of("fedavg", replies=NEEDS_ALL, cohort_size=None)
+    real = strategy.run(grid_of("fedavg", fault=fault), 6, progress=False)
+    assert [len(row["clients"]) for row in real.history] == [0, 0, 5, 0, 0, 5]
+
+
+def test_a_minimum_is_never_lowered(caplog):
+    """Cohorts of 0, 1 and 2 clients, two answers needed: nobody is asked where they cannot count."""
+    drawn = cohorts.Scheduled([[], [3], [0, 1], [], [2], [4]])
+    method, trained = recipes.fedavg(), []
+
+    def note(who, asked, reply):
+        trained.extend([who] if asked.metadata.message_type == "train" else [])
+        return [reply]
+
+    strategy = strategy_of(method, replies=replace(QUICK, minimum=2), cohorts=drawn, cohort_size=None)
+    real = strategy.run(grid_of(method, fault=note), 6, progress=False)
+    assert [row["clients"] for row in real.history] == [[], [], [0, 1], [], [], []]
+    assert [row["idle"] for row in real.history] == [[], [3], [], [], [2], [4]]
+    assert trained == [0, 1]
+    assert "round 2 has 1 of its 1 clients connected and needs 2" in caplog.text
+    assert_same_bits(real, replayed(real.history, method))
+
+
+def test_empty_cohorts_are_no_failures():
+    """Four in a row, as a simulation may draw them."""
+    drawn = cohorts.Scheduled([[], [], [], [], [0, 1]])
+    strategy = strategy_of("fedavg", replies=QUICK, cohorts=drawn, cohort_size=None)
+    real = strategy.run(grid_of("fedavg"), 5, progress=False)
+    assert plain(real.history) == plain(simulate("fedavg", 5, cohorts=drawn, cohort_size=None).history)
+
+
+def test_a_round_without_its_nodes_is_skipped(caplog):
+    grid = grid_of("fedavg")
+
+    def move(_simulation, row):
+        if row["round"] == 1:
+            grid.leave(1)
+            grid.leave(2)
+        if row["round"] == 2:
+            grid.join(1)
+            grid.join(2)
+
+    strategy = strategy_of("fedavg", replies=replace(QUICK, minimum=4), cohort_size=None)
+    real = strategy.run(grid, 3, callbacks=[move], progress=False)
+    assert [(row["clients"], row["lost"], row["idle"]) for row in real.history] == [
+        ([0, 1, 2, 3, 4], [], []),
+        ([], [1, 2], [0, 3, 4]),
+        ([0, 1, 2, 3, 4], [], []),
+    ]
+    assert "round 2 has 3 of its 5 clients connected and needs 4. The round is skipped" in caplog.text
 
 
 def test_who_is_refused_is_asked_again_where_answers_are_too_few():
@@ -379,9 +471,9 @@ def test_who_is_refused_is_asked_again_where_answers_are_too_few():
     real = strategy_of(method, replies=policy, cohort_size=None).run(grid, 2, progress=False)
     assert [row["refused"] for row in real.history] == [[], []]
     assert_same_bits(real, simulate(method, 2, cohort_size=None))
-    grid.fault = in_round(2, 1, broken)
+    grid.fault = from_round(2, 1, broken)
     with pytest.raises(TooFewReplies, match=r"1 were refused for other reasons; client 1: .* set a smaller `minimum`"):
-        strategy_of(method, replies=replace(policy, patience=0.5), cohort_size=None).run(grid, 2, progress=False)
+        strategy_of(method, replies=replace(policy, patience=0.5), cohort_size=None).run(grid, 4, progress=False)
 
 
 def test_a_client_that_diverges_is_told_apart_from_broken_ones():
@@ -393,7 +485,40 @@ def test_a_client_that_diverges_is_told_apart_from_broken_ones():
 
     strategy = strategy_of(method, replies=replace(QUICK, patience=0.2), cohort_size=None)
     with pytest.raises(TooFewReplies, match="1 had a NaN or an infinity, 4 were refused for other reasons"):
-        strategy.run(grid_of(method, fault=fault), 1, progress=False)
+        strategy.run(grid_of(method, fault=fault), 3, progress=False)
+
+
+@pytest.mark.parametrize("told", [[1], [1, 2]])
+def test_few_clients_cannot_say_that_the_run_has_diverged(told, caplog):
+    """All others are silent in round 1: it is skipped, and the run goes on."""
+
+    def fault(who, asked, reply):
+        if asked.content[wire.HEADER].get("round") != 1:
+            return [reply]
+        return field("status", "diverged")(reply) if who in told else []
+
+    strategy = strategy_of("fedavg", replies=replace(QUICK, patience=0.2), cohort_size=None)
+    real = strategy.run(grid_of("fedavg", fault=fault), 2, progress=False)
+    assert [row["refused"] for row in real.history] == [told, []]
+    assert f"{len(told)} had a NaN or an infinity" in caplog.text
+
+
+def test_most_clients_can_say_that_the_run_has_diverged():
+    def fault(who, asked, reply):
+        if asked.metadata.message_type != "train":
+            return [reply]
+        return field("status", "diverged")(reply) if who in (1, 2, 3) else []
+
+    strategy = strategy_of("fedavg", replies=replace(QUICK, patience=0.2), cohort_size=None)
+    with pytest.raises(TrainingDiverged, match="the updates of all 3 clients were NaN or infinite"):
+        strategy.run(grid_of("fedavg", fault=fault), 1, progress=False)
+
+
+def test_the_only_client_can_say_that_the_run_has_diverged():
+    grid = grid_of("fedavg", num_nodes=1, fault=in_round(1, 0, field("status", "diverged")))
+    strategy = MethodStrategy(small_net(), "fedavg", num_clients=1, replies=QUICK, **{**SETTINGS, "cohort_size": 1})
+    with pytest.raises(TrainingDiverged, match="the updates of all 1 clients were NaN or infinite"):
+        strategy.run(grid, 1, progress=False)
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -413,8 +538,9 @@ def test_who_waits_goes_on_when_patience_is_over(is_gone):
     policy = Replies(time_limit=0.1, patience=0.4, on_missing="wait")
     real = strategy_of(method, replies=policy, cohort_size=None).run(grid, 2, progress=False)
     assert [row["lost"] for row in real.history] == [[1], [1]]
-    with pytest.raises(TooFewReplies, match="4 "):
-        strategy_of(method, replies=replace(policy, minimum=5, nodes=4), cohort_size=None).run(grid, 1, progress=False)
+    needs_all = strategy_of(method, replies=replace(policy, minimum=5, nodes=4), cohort_size=None)
+    with pytest.raises(TooFewReplies, match="has 4 "):
+        needs_all.run(grid, 3, progress=False)
 
 
 def test_fewer_nodes_than_needed():
@@ -539,6 +665,8 @@ def test_a_node_checks_what_it_is_asked(tmp_path):
 def test_more_answers_than_a_cohort_has_clients_are_refused():
     with pytest.raises(ValueError, match="minimum=4 answers cannot come from 3 clients a round"):
         strategy_of(recipes.fedavg(), cohort_size=3, replies=Replies(minimum=4))
+    with pytest.raises(ValueError, match="minimum=6 answers cannot come from 5 clients a round"):
+        strategy_of(recipes.fedavg(), cohort_size=None, replies=Replies(minimum=6))
 
 
 def finite_lie(which, number):

@@ -224,7 +224,7 @@ def test_a_damaged_message_in_codes_is_refused():
     grid = grid_of(method)
     grid.fault = damage
     with pytest.raises(TooFewReplies, match="checksum differs"):
-        strategy_of(method, messages="lean", replies=QUICK).run(grid, 1, progress=False)
+        strategy_of(method, messages="lean", replies=QUICK).run(grid, 3, progress=False)
 
 
 @pytest.mark.parametrize("name", ["fedlada", "scaffold"])

@@ -82,7 +82,9 @@ class CohortResult:
     trained: Tensor | None = None
     """The mean of the clients' deltas before compression, if that is lossy."""
     lost: tuple[int, ...] = ()
-    """Selected clients that did not answer, beyond those in the plan."""
+    """Selected clients whose answer was not used, beyond those in the plan."""
+    is_skipped: bool = False
+    """Whether too few clients answered for the round to count; nothing is then said about divergence."""
     norms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The norms of the accepted uploads' vectors, if the combiner needs them."""
 

@@ -41,6 +41,8 @@ from fedlada.training.history import History
 ASK_AGAIN = 2.0
 """Seconds before missing clients are asked again; doubled each time."""
 LONGEST_PAUSE = 60.0
+MOST_SKIPPED = 3
+"""Rounds in a row without enough replies, the last of which ends the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ class GridEngine(Engine):
         """Connect to the grid; `asking`, the strategy or a wrapper around it, makes messages and takes replies."""
         self.grid, self.nodes, self.asking, self.history = grid, nodes, asking, history
         self.versions = Versions()
+        self.num_skipped = 0
         self.checkpoints: Callable[[], list[int]] = list
 
     def bounded(self, grid: Grid, messages: str) -> Grid:
@@ -138,11 +141,14 @@ class GridEngine(Engine):
         self.diverged: set[int] = set()
         good = self._collect({work.client: work for work in plan.assignments}) if plan.assignments else {}
         lost = tuple(work.client for work in plan.assignments if work.client not in {*good, *self.refused})
-        has_diverged = not good and self.diverged == set(self.refused) != set()
-        if len(good) < self._needed() and not has_diverged:
-            raise TooFewReplies(self._too_few(good, (*lost, *plan.lost)))
         self.result = Tally().result(None, self.ledger, self.packed.received)
-        if good:
+        has_nothing_to_do = plan.lr == 0 or not plan.num_asked + len(plan.idle)
+        if len(good) < self.replies.minimum and not has_nothing_to_do and not self._has_diverged(good):
+            self._skip(self._too_few(good, (*lost, *plan.lost)))
+            lost, good = tuple(sorted((*lost, *good))), {}
+            self.result = replace(self.result, is_skipped=True)
+        elif good:
+            self.num_skipped = 0
             arrays, _ = self.asking.aggregate_train(plan.round, list(good.values()))
             if arrays is None:
                 raise TooFewReplies(f"round {plan.round}: the wrapper around the strategy gave no mean")
@@ -195,23 +201,42 @@ class GridEngine(Engine):
 
     def _wanted(self, works: Collection[int], good: Collection[int]) -> list[int]:
         """Clients to ask again. With too few replies also refused ones, except for a NaN, which would repeat."""
-        if len(good) >= self._needed():
+        if len(good) >= self.replies.minimum:
             missing = [client for client in works if client not in {*good, *self.refused}]
             return missing if self.replies.on_missing == "wait" else []
         return [client for client in works if client not in {*good, *self.diverged}]
 
-    def _needed(self) -> int:
-        return min(self.replies.minimum, self.plan.num_asked)
+    def _has_diverged(self, good: Collection[int]) -> bool:
+        """Whether the run has diverged: all replies of a round say so, of two clients and of half of the cohort.
+
+        The word of one client is enough only where there is no other.
+        """
+        told = len(self.diverged)
+        is_enough = told >= min(2, self.nodes.num_clients) and 2 * told >= self.plan.num_asked
+        return not good and self.diverged == set(self.refused) and is_enough
+
+    def _skip(self, why: str) -> None:
+        """Skip a round with a warning; after too many in a row the run ends."""
+        self.num_skipped += 1
+        if self.num_skipped == MOST_SKIPPED:
+            smaller = ", or set a smaller `minimum` in Replies" if self.replies.minimum > 1 else ""
+            raise TooFewReplies(
+                f"{why}. This is round {MOST_SKIPPED} in a row without enough answers: fix these nodes and start the "
+                f"run again{smaller}"
+            )
+        log.warning("%s. The round is skipped", why)
 
     def _too_few(self, good: Collection[int], lost: Collection[int]) -> str:
-        """The error message of a round with too few replies."""
+        """The reason why a round has too few replies."""
+        plan, minimum = self.plan, self.replies.minimum
+        if not plan.assignments:
+            here, drawn = len(plan.idle), plan.num_asked + len(plan.idle)
+            return f"round {plan.round} has {here} of its {drawn} clients connected and needs {minimum}"
         others = len(self.refused) - len(self.diverged)
         reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())
-        smaller = ", or set a smaller `minimum` in Replies to continue without them" if self._needed() > 1 else ""
         return (
-            f"round {self.plan.round} has {len(good)} usable answers and needs {self._needed()}: {len(lost)} clients "
-            f"did not answer, {len(self.diverged)} had a NaN or an infinity, {others} were refused for other reasons"
-            f"{reasons}. Fix these nodes and start the run again{smaller}"
+            f"round {plan.round} has {len(good)} usable answers and needs {minimum}: {len(lost)} clients did not "
+            f"answer, {len(self.diverged)} had a NaN or an infinity, {others} were refused for other reasons{reasons}"
         )
 
     def _message(self, client: int, content: RecordDict) -> Message:

@@ -25,7 +25,7 @@ CLOCKS = 60.0
 
 
 class TooFewReplies(RuntimeError):
-    """Fewer nodes, or fewer usable replies, than a round needs; earlier rounds are saved."""
+    """Too few nodes at the start, or too few usable replies in three rounds in a row; earlier rounds are saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Replies:
     """The reply policy: how many replies a round waits for, and what happens to missing clients."""
 
     minimum: int = 1
-    """Least number of usable replies for a round to count."""
+    """Least number of usable replies for a round to count; one with fewer is skipped."""
     time_limit: float = 600.0
     """Time limit of a client's reply, in seconds; later replies are ignored."""
     on_missing: str = "drop"
@@ -41,7 +41,10 @@ class Replies:
     nodes: int | None = None
     """Clients that must be connected before the first round; by default all."""
     patience: float = 3600.0
-    """Time limit of a round, in seconds: it then continues with the minimum of replies, or the run ends."""
+    """Time limit of a round, in seconds: it then continues with the minimum of replies, or is skipped.
+
+    Three skipped rounds in a row end the run.
+    """
 
     def __post_init__(self) -> None:
         count("minimum", self.minimum)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedlada.flower.exchange import Replies
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Private
@@ -21,3 +22,9 @@ def check_private(
             "the server follows each node's memory by who took part, which Private withholds: use a method and "
             "messages without client state"
         )
+
+
+def check_every_answer_counts(replies: Replies) -> None:
+    """Refuse a minimum: where it is reached by one client, that client would decide about all answers of the round."""
+    if replies.minimum > 1:
+        raise ValueError(f"Private needs minimum=1, got {replies.minimum}: skipped rounds would show who answered")

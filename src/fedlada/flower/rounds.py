@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlada.federation.batches import LocalWork
-from fedlada.federation.cohorts import Cohorts
+from fedlada.federation.cohorts import Cohorts, FixedSize
 from fedlada.federation.plan import Assignment, RoundPlan, rate_of
 from fedlada.federation.randomness import Ints
 from fedlada.federation.schedules import Schedule
@@ -16,6 +16,13 @@ from fedlada.flower.exchange import Replies
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.plausible import bounded, name_bounded
 from fedlada.methods.validation import count, one_of
+
+
+def check_minimum(replies: Replies, cohorts: Cohorts, num_clients: int) -> None:
+    """Refuse a minimum of replies that no round can have."""
+    most = cohorts.size if isinstance(cohorts, FixedSize) else num_clients
+    if replies.minimum > most:
+        raise ValueError(f"minimum={replies.minimum} answers cannot come from {most} clients a round")
 
 
 class DrawnByTheNode(Sequence[Ints]):
@@ -66,14 +73,16 @@ class RemoteRounds:
         return bounded(self.nodes.num_examples, self.size_bound)
 
     def round(self, round: int) -> RoundPlan:
-        """The plan of a round for connected clients; the others count as lost."""
+        """The plan of a round for connected clients, if they are enough for it to count; the others are lost."""
         lr = rate_of(self.schedule, round)
         seed = self.seed if self.cohort_seed is None else self.cohort_seed
         drawn = self.cohorts.draw(self.num_clients, seed, round)
-        enough = min(self.replies.minimum, len(drawn))
-        wanted = len(drawn) if self.replies.on_missing == "wait" else enough
         self.nodes.deadline = time.monotonic() + self.replies.patience
-        self.nodes.wait_for(drawn, wanted, self.replies.patience, enough)
+        minimum = self.replies.minimum
+        if lr != 0 and len(drawn) >= minimum:
+            wanted = len(drawn) if self.replies.on_missing == "wait" else minimum
+            self.nodes.wait_for(drawn, wanted, self.replies.patience, enough=0)
+        is_enough = sum(client in self.nodes.present for client in drawn) >= minimum
         by_examples = {} if self.weights == "uniform" else self._believed
         name_bounded("samples", self.nodes.num_examples, {**self.nodes.num_examples, **by_examples})
         assignments, lost, idle = [], [], []
@@ -82,6 +91,8 @@ class RemoteRounds:
                 idle.append(client)
             elif client not in self.nodes.present:
                 lost.append(client)
+            elif not is_enough:
+                idle.append(client)  # the round cannot count: nobody works in vain
             else:
                 num_examples = self.nodes.present[client].num_examples
                 batches = DrawnByTheNode(self.work.num_steps(num_examples))

@@ -22,7 +22,7 @@ from fedlada.data.samples import as_samples
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.inputs import inputs_for
 from fedlada.engines.threads import check_threads
-from fedlada.federation.cohorts import Cohorts, FixedSize
+from fedlada.federation.cohorts import Cohorts
 from fedlada.federation.schedules import Schedule
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
@@ -30,8 +30,8 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
-from fedlada.flower.private import check_private
-from fedlada.flower.rounds import RemoteRounds
+from fedlada.flower.private import check_every_answer_counts, check_private
+from fedlada.flower.rounds import RemoteRounds, check_minimum
 from fedlada.flower.stored import run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
 from fedlada.methods.combine import Combiner, Mean, Private
@@ -141,9 +141,8 @@ class MethodStrategy(Strategy):
         self.noise = noise
         if isinstance(self.method.combiner, Private):
             check_private(self.method.combiner, self.method, self.messages, self.seed, self.eval_clients_every)
-        minimum = self.replies.minimum
-        if isinstance(self.cohorts, FixedSize) and minimum > self.cohorts.size:
-            raise ValueError(f"minimum={minimum} answers cannot come from {self.cohorts.size} clients a round")
+            check_every_answer_counts(self.replies)
+        check_minimum(self.replies, self.cohorts, num_clients)
 
     def run(
         self,

@@ -263,7 +263,7 @@ class Simulation:
 
     def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
         if result.mean is None:
-            if result.refused:
+            if result.refused and not result.is_skipped:
                 raise TrainingDiverged(
                     f"round {plan.round}: the updates of all {len(result.refused)} clients were NaN or infinite; "
                     f"the run has diverged, try a smaller learning rate than {plan.lr:g} or clip gradients "
