@@ -134,7 +134,8 @@ FAULTS = {
     "another run": (field("run", "x"), "refused", "of the run x"),
     "another format": (field("format", 99), "refused", "install the same version of fedlada"),
     "steps": (field("num-steps", 1, wire.METRICS), "refused", "it says num-steps 1"),
-    "data grew": (field("num-examples", 10**6, wire.METRICS), "refused", "did its data change?"),
+    "data grew": (field("num-examples", 10**6, wire.METRICS), "refused", "its 1000000 samples make 166667"),
+    "no samples": (field("num-examples", 0, wire.METRICS), "refused", "it says it has 0 samples"),
     "many lines": (field("run", "x\ny\x1b[2J" + "z" * 10**6), "refused", "of the run x y?[2Jzzz"),
     "not a number": (field("train-loss", 1, wire.METRICS), "refused", "'train-loss' must be of type float"),
 }

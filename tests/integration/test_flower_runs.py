@@ -250,6 +250,89 @@ def test_weights_by_examples_go_on_without_a_node_that_was_once_there(tmp_path):
     assert_same_bits(result, replayed(result.history, method, weights="examples"))
 
 
+def said_before(number):
+    """Client 1 had this many samples when it was greeted; its replies are of those that it has now."""
+
+    def fault(who, asked, reply):
+        if who == 1 and asked.metadata.message_type == "query":
+            reply.content[wire.HEADER]["num_examples"] = number
+        return [reply]
+
+    return fault
+
+
+@pytest.mark.parametrize("name", ["fedcm", "scaffold"])
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+def test_new_samples_of_a_node_count_at_once(name, weights, tmp_path, caplog):
+    """They are in the weights and steps of the same round, and in the folder: the bits are those of a simulation."""
+    caplog.set_level("INFO")
+    method, settings = METHODS[name].method(), {"weights": weights, "cohort_size": None}
+    real = strategy_of(method, replies=QUICK, **settings).run(
+        grid_of(method, tmp_path / "memory", said_before(2)), 3, out=tmp_path / "run", progress=False
+    )
+    simulated = simulate(method, 3, **settings)
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
+    assert f"client 1 had 2 samples and now has {len(CLIENTS[1])}" in caplog.text
+    if weights == "examples":
+        config = json.loads((tmp_path / "run" / "config.json").read_text())
+        assert config["examples"] == [len(own) for own in CLIENTS]
+
+
+def test_a_run_resumes_with_the_new_samples_of_a_node_that_is_away(tmp_path):
+    method, settings = recipes.scaffold(), {"weights": "examples", "cohort_size": None}
+    grid = grid_of(method, tmp_path / "memory", said_before(2))
+    strategy_of(method, **settings).run(grid, 2, out=tmp_path / "run", progress=False)
+    grid.leave(1)
+    strategy = strategy_of(method, replies=replace(QUICK, nodes=4), **settings)
+    result = strategy.run(grid, 3, out=tmp_path / "run", progress=False)
+    assert_same_bits(result, replayed(result.history, method, weights="examples"))
+
+
+def test_a_node_comes_back_with_other_samples(tmp_path):
+    """Also to a resumed run; client 1 is asked for the first time after it has come back."""
+    method, settings = recipes.fedavg(), {"weights": "examples", "cohort_size": None, "replies": QUICK}
+    drawn = cohorts.Scheduled([[0, 2, 3], [0, 1, 2], [1, 3, 4]])
+    for stops in ([3], [1, 3]):
+        grid, out = grid_of(method, fault=said_before(2)), tmp_path / str(len(stops))
+
+        def come_back(_simulation, row, grid=grid):
+            if row["round"] == 1:
+                grid.fault = None
+                grid.leave(1)
+                grid.join(1)
+
+        for rounds in stops:
+            strategy = strategy_of(method, cohorts=drawn, **settings)
+            result = strategy.run(grid, rounds, out=out, callbacks=[come_back], progress=False)
+        assert [row["clients"] for row in result.history] == [[0, 2, 3], [0, 1, 2], [1, 3, 4]]
+        assert_same_bits(result, replayed(result.history, method, weights="examples"))
+
+
+def test_samples_claimed_in_a_reply_are_bounded_as_those_of_a_greeting():
+    method, claimed = recipes.fedcm(), 2**40
+    steps = -(-claimed // SETTINGS["batch_size"])
+
+    def lies(kinds):
+        def fault(who, asked, reply):
+            if who == 1 and asked.metadata.message_type in kinds:
+                if asked.metadata.message_type == "query":
+                    reply.content[wire.HEADER]["num_examples"] = claimed
+                else:
+                    reply.content[wire.METRICS].update({"num-examples": claimed, "num-steps": steps})
+            return [reply]
+
+        return fault
+
+    settings = {"cohort_size": 5, "weights": "examples", "replies": QUICK}
+    greeted, replied = (
+        strategy_of(method, **settings).run(grid_of(method, fault=lies(kinds)), 2, progress=False)
+        for kinds in (("query", "train"), ("train",))
+    )
+    assert replied.history[0]["clients"] == [0, 1, 2, 3, 4]
+    assert_same_bits(replied, greeted)
+
+
 def test_a_wrong_evaluation_is_left_out(caplog):
     method = recipes.fedavg()
     wrong = {0: ("loss", float("nan")), 1: ("num-examples", 10**18), 2: ("accuracy", 7.0), 3: ("round", 9)}

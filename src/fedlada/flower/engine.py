@@ -27,9 +27,9 @@ from fedlada.flower.coding import Coding
 from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, in_words, log, one_line
 from fedlada.flower.inbox import ask
 from fedlada.flower.inflation import bounded_grid
-from fedlada.flower.nodes import Nodes
+from fedlada.flower.nodes import Nodes, said_examples
 from fedlada.flower.plausible import bounded, name_bounded
-from fedlada.flower.rounds import DrawnByTheNode
+from fedlada.flower.rounds import DrawnByTheNode, RemoteRounds
 from fedlada.flower.versions import Versions
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE
@@ -92,9 +92,11 @@ class GridEngine(Engine):
                 "FedAvg, FedProx or FedAdam with them"
             )
 
-    def connect(self, grid: Grid, nodes: Nodes, asking: Strategy, history: Callable[[], History]) -> None:
+    def connect(
+        self, grid: Grid, nodes: Nodes, rounds: RemoteRounds, asking: Strategy, history: Callable[[], History]
+    ) -> None:
         """Connect to the grid; `asking`, the strategy or a wrapper around it, makes messages and takes replies."""
-        self.grid, self.nodes, self.asking, self.history = grid, nodes, asking, history
+        self.grid, self.nodes, self.rounds, self.asking, self.history = grid, nodes, rounds, asking, history
         self.versions = Versions()
         self.num_skipped = 0
         self.checkpoints: Callable[[], list[int]] = list
@@ -140,6 +142,7 @@ class GridEngine(Engine):
         self.refused: dict[int, str] = {}
         self.diverged: set[int] = set()
         good = self._collect({work.client: work for work in plan.assignments}) if plan.assignments else {}
+        self._take_numbers(good)
         lost = tuple(work.client for work in plan.assignments if work.client not in {*good, *self.refused})
         self.result = Tally().result(None, self.ledger, self.packed.received)
         has_nothing_to_do = plan.lr == 0 or not plan.num_asked + len(plan.idle)
@@ -198,6 +201,14 @@ class GridEngine(Engine):
             log.warning("round %d: client %d is refused: %s", self.plan.round, work.client, one_line(error))
         self._count(work.client, "up", sizes, reply)
         return work.client not in self.refused
+
+    def _take_numbers(self, good: Mapping[int, Message]) -> None:
+        """Plan the work again where a node's samples became more or fewer since it reported them."""
+        said = {client: wire.metric(reply, "num-examples", int) for client, reply in good.items()}
+        changed = [client for client, number in said.items() if self.nodes.take_number(client, number)]
+        if changed:
+            clients = [work.client for work in self.plan.assignments]
+            self.plan = replace(self.plan, assignments=self.rounds.assigned(clients))
 
     def _wanted(self, works: Collection[int], good: Collection[int]) -> list[int]:
         """Clients to ask again. With too few replies also refused ones, except for a NaN, which would repeat."""
@@ -283,10 +294,10 @@ class GridEngine(Engine):
         if wire.read_header(reply, wire.Done).status == "diverged":
             self.diverged.add(work.client)
         wire.check_done(reply, (self.settings.run, self.plan.round, work.client))
-        expected = {"num-examples": self.nodes.num_examples[work.client], "num-steps": work.num_steps}
-        for name, value in expected.items():
-            if (said := wire.metric(reply, name, int)) != value:
-                raise wire.WrongMessage(f"it says {name} {said}, and {value} was agreed: did its data change?")
+        num_examples = said_examples(wire.metric(reply, "num-examples", int))
+        num_steps = self.settings.work.num_steps(num_examples)
+        if (said := wire.metric(reply, "num-steps", int)) != num_steps:
+            raise wire.WrongMessage(f"it says num-steps {said}, and its {num_examples} samples make {num_steps}")
         try:
             record = wire.vectors_of(reply)
             if self.settings.answer == "delta":

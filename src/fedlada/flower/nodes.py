@@ -22,6 +22,13 @@ MOST_EXAMPLES = 1 << 40
 """Upper limit of a node's samples: larger numbers could overflow."""
 
 
+def said_examples(number: int) -> int:
+    """A node's number of samples; refuses one that cannot be."""
+    if not 1 <= number <= MOST_EXAMPLES:
+        raise wire.WrongMessage(f"it says it has {number} samples: 1 to {MOST_EXAMPLES} are possible")
+    return number
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shared:
     """Facts that the server and every node must agree on."""
@@ -39,7 +46,6 @@ class Node:
     """A connected client."""
 
     node_id: int
-    num_examples: int
 
 
 class Nodes:
@@ -52,7 +58,7 @@ class Nodes:
         self.num_clients = num_clients
         self.present: dict[int, Node] = {}
         self.num_examples: dict[int, int] = {}
-        """Reported samples by client; a client whose number changes during a run is refused."""
+        """The last reported samples by client."""
         self.deadline = 0.0
         """Deadline of the current round."""
         self._refused: dict[int, tuple[str, float]] = {}
@@ -104,6 +110,18 @@ class Nodes:
                 spoke = now
             time.sleep(min(pause, start + patience - now))
 
+    def examples(self) -> list[int]:
+        """Every client's number of samples, once all have reported it."""
+        return [self.num_examples[client] for client in range(self.num_clients)]
+
+    def take_number(self, client: int, num_examples: int) -> bool:
+        """Note a client's number of samples; whether it had another one before."""
+        before = self.num_examples.get(client, num_examples)
+        self.num_examples[client] = num_examples
+        if before != num_examples:
+            log.info("client %d had %d samples and now has %d", client, before, num_examples)
+        return before != num_examples
+
     def _hear(self, node_id: int, reply: Message) -> None:
         if reply.has_error() and reply.error.code in UNAVAILABLE:
             return  # asked again if it is still there
@@ -116,8 +134,8 @@ class Nodes:
             self._refused[node_id] = (why, time.monotonic())
             return
         self._refused.pop(node_id, None)
-        self.present[hello.client] = Node(node_id, hello.num_examples)
-        self.num_examples[hello.client] = hello.num_examples
+        self.present[hello.client] = Node(node_id)
+        self.take_number(hello.client, hello.num_examples)
         log.info("client %d is here (node %d) with %d samples", hello.client, node_id, hello.num_examples)
 
     def _checked(self, reply: Message) -> wire.Hello:
@@ -136,11 +154,7 @@ class Nodes:
                 "its model's frozen parameters or buffers, which do not travel, are not the server's: make them from "
                 "the same file, or in the function that makes the model, where the run's seed fixes what is random"
             )
-        if not 1 <= hello.num_examples <= MOST_EXAMPLES:
-            raise wire.WrongMessage(f"it says it has {hello.num_examples} samples: 1 to {MOST_EXAMPLES} are possible")
+        said_examples(hello.num_examples)
         if hello.client in self.present:
             raise wire.WrongMessage(f"client {hello.client} is here already: give each node its own partition-id")
-        known = self.num_examples.get(hello.client, hello.num_examples)
-        if hello.num_examples != known:
-            raise wire.WrongMessage(f"client {hello.client} had {known} samples and now has {hello.num_examples}")
         return hello

@@ -82,20 +82,22 @@ class RemoteRounds:
         if lr != 0 and len(drawn) >= minimum:
             wanted = len(drawn) if self.replies.on_missing == "wait" else minimum
             self.nodes.wait_for(drawn, wanted, self.replies.patience, enough=0)
-        is_enough = sum(client in self.nodes.present for client in drawn) >= minimum
+        if lr == 0:
+            return RoundPlan(round, lr, (), (), tuple(drawn))
+        here = tuple(client for client in drawn if client in self.nodes.present)
+        lost = tuple(client for client in drawn if client not in self.nodes.present)
+        if len(here) < minimum:  # the round cannot count: nobody works in vain
+            return RoundPlan(round, lr, (), lost, here)
+        return RoundPlan(round, lr, self.assigned(here), lost, ())
+
+    def assigned(self, clients: Sequence[int]) -> tuple[Assignment, ...]:
+        """The work of these clients, by the samples that they have reported."""
+        said = self.nodes.num_examples
         by_examples = {} if self.weights == "uniform" else self._believed
-        name_bounded("samples", self.nodes.num_examples, {**self.nodes.num_examples, **by_examples})
-        assignments, lost, idle = [], [], []
-        for client in drawn:
-            if lr == 0:
-                idle.append(client)
-            elif client not in self.nodes.present:
-                lost.append(client)
-            elif not is_enough:
-                idle.append(client)  # the round cannot count: nobody works in vain
-            else:
-                num_examples = self.nodes.present[client].num_examples
-                batches = DrawnByTheNode(self.work.num_steps(num_examples))
-                weight = 1.0 if self.weights == "uniform" else float(by_examples[client])
-                assignments.append(Assignment(client, batches, (), weight, 0))
-        return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
+        name_bounded("samples", said, {**said, **by_examples})
+        assignments = []
+        for client in clients:
+            batches = DrawnByTheNode(self.work.num_steps(said[client]))
+            weight = 1.0 if self.weights == "uniform" else float(by_examples[client])
+            assignments.append(Assignment(client, batches, (), weight, 0))
+        return tuple(assignments)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedlada.runs.config import read_config
+from fedlada.runs.files import write_json
+from fedlada.training.history import Row
+from fedlada.training.simulation import Observer, Simulation
 
 
 def run_name(out: str | Path | None) -> str:
@@ -21,6 +25,21 @@ def stored_examples(out: str | Path | None, num_clients: int) -> dict[int, int]:
     if not isinstance(stored, list) or len(stored) != num_clients or any(type(one) is not int for one in stored):
         return {}
     return dict(enumerate(stored))
+
+
+class StoresExamples(Observer):
+    """Updates the clients' numbers of samples in the run folder: a resumed run needs those of absent clients."""
+
+    def __init__(self, out: str | Path, examples: Callable[[], list[int]]) -> None:
+        self.out, self.examples = Path(out), examples
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        self.stored = self.examples()
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        if (examples := self.examples()) != self.stored:
+            write_json(self.out / "config.json", {**read_config(self.out), "examples": examples})
+            self.stored = examples
 
 
 def _stored(out: str | Path | None) -> dict[str, Any]:

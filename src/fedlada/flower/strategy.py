@@ -32,7 +32,7 @@ from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.private import check_every_answer_counts, check_private
 from fedlada.flower.rounds import RemoteRounds, check_minimum
-from fedlada.flower.stored import run_name, stored_examples
+from fedlada.flower.stored import StoresExamples, run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
@@ -194,6 +194,8 @@ class MethodStrategy(Strategy):
             config = self._config(engine, rounds, nodes)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             engine.checkpoints = folder.checkpoints.rounds
+            if self.weights == "examples":
+                observers.append(StoresExamples(out, nodes.examples))
         simulation.run(rounds, observers, folder=folder)
         return simulation.result()
 
@@ -309,7 +311,7 @@ class MethodStrategy(Strategy):
             threads=self.threads,
             secret_noise=self._is_secret,
         )
-        engine.connect(nodes.grid, nodes, around or self, lambda: simulation.history)
+        engine.connect(nodes.grid, nodes, rounds, around or self, lambda: simulation.history)
         self.engine = engine
         return simulation, engine, nodes
 
@@ -326,7 +328,7 @@ class MethodStrategy(Strategy):
             "schedule": describe_schedule(self.schedule),
             "weights": self.weights,
             **({"noise": self.noise} if isinstance(self.method.combiner, Private) else {}),
-            "examples": [nodes.num_examples[client] for client in range(self.num_clients)] if by_examples else None,
+            "examples": nodes.examples() if by_examples else None,
             "answer": engine.settings.answer,
             "messages": self.messages,
             "size_bound": self.size_bound,

@@ -37,11 +37,12 @@ FREE_TO_CHANGE = {
     "keep",
     "tensorboard",
     "replies",
+    "examples",
     "name",
     EVALUATED_ON,
     RAN_BY,
 }
-"""Settings that may differ on resume: length, device, storage. None of them changes earlier rounds."""
+"""Settings that may differ on resume: length, device, storage, nodes' samples. None changes earlier rounds."""
 LATER = {
     "combiner": "Mean()",
     "messages": "float32",
