@@ -163,6 +163,31 @@ def test_the_folder_is_that_of_any_run(tmp_path):
     strategy_of(method, replies=QUICK).run(grid, 4, out=tmp_path, progress=False)  # another policy is the same run
 
 
+def test_mistakes_are_refused_before_any_node_is_waited_for(tmp_path):
+    """Nobody is connected, and the server would wait for an hour."""
+
+    class Deserted:
+        """A grid that must not be looked at."""
+
+    method, folder, file = recipes.fedavg(), tmp_path / "run", tmp_path / "file"
+    strategy_of(method).run(grid_of(method), 1, out=folder, progress=False)
+    file.write_text("")
+    before = {path.name: path.read_bytes() for path in folder.glob("*.json*")}
+    for changes, arguments, sentence in (
+        ({"lr": 0.2}, {"out": folder}, "holds another run"),
+        ({"weights": "examples"}, {"out": folder}, "weights is 'uniform' there and 'examples' here"),
+        ({}, {"out": file}, "cannot be written"),
+        ({}, {"out": tmp_path / "new", "checkpoint_every": 0}, "checkpoint_every must be"),
+        ({}, {"checkpoint_every": 0}, "checkpoint_every must be"),
+        ({}, {"rounds": 0}, "rounds must be"),
+        ({}, {"callbacks": ["print"]}, "a callback must be a function"),
+        ({}, {"callbacks": print}, "callbacks must be a list"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            strategy_of(method, **changes).run(Deserted(), **{"rounds": 2, "progress": False, **arguments})
+    assert {path.name: path.read_bytes() for path in folder.glob("*.json*")} == before
+
+
 def test_a_schedule_within_another_is_part_of_the_run(tmp_path):
     method = recipes.fedavg()
 

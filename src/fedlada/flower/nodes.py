@@ -10,7 +10,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, TooFewReplies, log, one_line, pauses
+from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, Replies, TooFewReplies, log, one_line, pauses
 from fedlada.flower.inbox import Inbox
 
 SPEAK_EVERY = 30.0
@@ -88,6 +88,13 @@ class Nodes:
             self._refused[node_id] = ("its answer cannot be read", time.monotonic())
         for node_id, reply in heard:
             self._hear(node_id, reply)
+
+    def wait_at_start(self, replies: Replies, *, need_numbers: bool) -> None:
+        """Wait for the nodes that the first round needs; for all if every client's number of samples is needed."""
+        wanted = self.num_clients if replies.nodes is None else min(replies.nodes, self.num_clients)
+        if need_numbers and len(self.num_examples) < self.num_clients:
+            wanted = self.num_clients
+        self.wait_for(range(self.num_clients), wanted, replies.patience)
 
     def wait_for(self, clients: Collection[int], wanted: int, patience: float, enough: int | None = None) -> None:
         """Wait until this many of these clients are connected; at the deadline, continue if the minimum is."""

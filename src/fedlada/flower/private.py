@@ -28,3 +28,15 @@ def check_every_answer_counts(replies: Replies) -> None:
     """Refuse a minimum: where it is reached by one client, that client would decide about all answers of the round."""
     if replies.minimum > 1:
         raise ValueError(f"Private needs minimum=1, got {replies.minimum}: skipped rounds would show who answered")
+
+
+def check_wrapped(method: FederatedMethod, messages: str, weights: str) -> None:
+    """Refuse settings that one of Flower's wrappers would not cover."""
+    if messages != "float32":
+        raise ValueError("Flower's wrappers process uncompressed vectors: use messages='float32' with them")
+    if weights != "uniform":
+        raise ValueError("Flower's wrappers scale their noise for equal weights: use weights='uniform' with them")
+    if method.personal is not None:
+        raise ValueError("Flower's wrappers see every parameter: use personal=() with them")
+    if isinstance(method.combiner, Private):
+        raise ValueError("Private is a combiner of its own: use it or one of Flower's wrappers, not both")

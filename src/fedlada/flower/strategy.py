@@ -30,7 +30,7 @@ from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flo
 from fedlada.flower.exchange import CLOCKS, Replies, log
 from fedlada.flower.nodes import Nodes, Shared
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
-from fedlada.flower.private import check_every_answer_counts, check_private
+from fedlada.flower.private import check_every_answer_counts, check_private, check_wrapped
 from fedlada.flower.rounds import RemoteRounds, check_minimum
 from fedlada.flower.stored import StoresExamples, run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt
@@ -42,7 +42,7 @@ from fedlada.runs.config import describe_schedule
 from fedlada.runs.folder import RunFolder
 from fedlada.runs.parts import describe_method, words_of
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, PlainProgress, as_observer
+from fedlada.training.observers import Callback, PlainProgress, as_observers
 from fedlada.training.privacy import with_solved_noise
 from fedlada.training.resolve import (
     Model,
@@ -157,6 +157,8 @@ class MethodStrategy(Strategy):
     ) -> Result:
         """Train for this many rounds; returns the model and the history.
 
+        Whatever can be refused is refused before the server waits for its nodes.
+
         Args:
             grid: what Flower hands to a `ServerApp`.
             rounds: how many rounds to run in all.
@@ -167,35 +169,30 @@ class MethodStrategy(Strategy):
             around: one of Flower's wrappers around this strategy (differential privacy): it sees each client's
                 parameters and their mean. For methods that send one vector each way.
         """
-        if around is not None and self.messages != "float32":
-            raise ValueError("Flower's wrappers process uncompressed vectors: use messages='float32' with them")
-        if around is not None and self.weights != "uniform":
-            raise ValueError("Flower's wrappers scale their noise for equal weights: use weights='uniform' with them")
-        if around is not None and self.method.personal is not None:
-            raise ValueError("Flower's wrappers see every parameter: use personal=() with them")
-        if around is not None and isinstance(self.method.combiner, Private):
-            raise ValueError("Private is a combiner of its own: use it or one of Flower's wrappers, not both")
+        if around is not None:
+            check_wrapped(self.method, self.messages, self.weights)
+        count("rounds", rounds)
+        count("checkpoint_every", checkpoint_every)
+        observers = as_observers(callbacks)
         self.method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
         _speak()
         simulation, engine, nodes = self._simulation(grid, around, run_name(out))
-        wanted = self.num_clients if self.replies.nodes is None else min(self.replies.nodes, self.num_clients)
-        if self.weights == "examples":
-            nodes.num_examples.update(stored_examples(out, self.num_clients))
-            if len(nodes.num_examples) < self.num_clients:
-                wanted = self.num_clients  # every client's number of samples enters every mean
-        nodes.wait_for(range(self.num_clients), wanted, self.replies.patience)
-        observers = [NotesAttempt(engine.settings.attempt), *map(as_observer, callbacks)]
-        if self.eval_clients_every is not None:
-            observers.insert(1, ClientEvaluation(engine, self.eval_clients_every))
-        if progress:
-            observers.append(PlainProgress(label=self.method.name))
         folder = None
         if out is not None:
-            config = self._config(engine, rounds, nodes)
+            nodes.num_examples.update(stored_examples(out, self.num_clients))
+            config = self._config(engine, rounds)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
+            folder.check(simulation, rounds)
             engine.checkpoints = folder.checkpoints.rounds
-            if self.weights == "examples":
-                observers.append(StoresExamples(out, nodes.examples))
+        nodes.wait_at_start(self.replies, need_numbers=self.weights == "examples")
+        if folder is not None and self.weights == "examples":
+            folder.config = {**config, "examples": nodes.examples()}
+            observers.append(StoresExamples(folder.path, nodes.examples))
+        if self.eval_clients_every is not None:
+            observers.insert(0, ClientEvaluation(engine, self.eval_clients_every))
+        observers.insert(0, NotesAttempt(engine.settings.attempt))
+        if progress:
+            observers.append(PlainProgress(label=self.method.name))
         simulation.run(rounds, observers, folder=folder)
         return simulation.result()
 
@@ -315,8 +312,7 @@ class MethodStrategy(Strategy):
         self.engine = engine
         return simulation, engine, nodes
 
-    def _config(self, engine: GridEngine, rounds: int, nodes: Nodes) -> dict[str, Any]:
-        by_examples = self.weights == "examples"
+    def _config(self, engine: GridEngine, rounds: int) -> dict[str, Any]:
         return {
             "engine": "flower",
             "run": engine.settings.run,
@@ -328,7 +324,7 @@ class MethodStrategy(Strategy):
             "schedule": describe_schedule(self.schedule),
             "weights": self.weights,
             **({"noise": self.noise} if isinstance(self.method.combiner, Private) else {}),
-            "examples": nodes.examples() if by_examples else None,
+            "examples": None,  # reported by the nodes, and stored where weights need them
             "answer": engine.settings.answer,
             "messages": self.messages,
             "size_bound": self.size_bound,

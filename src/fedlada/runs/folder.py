@@ -84,7 +84,9 @@ class RunFolder(Observer):
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self._open()
         try:
-            self._write_config(self.config or describe(simulation), simulation, num_rounds)
+            config = self._checked_config(self.config or describe(simulation), simulation, num_rounds)
+            self._warn_of_threads(config, simulation)
+            write_json(self.path / "config.json", config)
             self._resume(simulation)
             write_clients(self.path, simulation)
         except BaseException:
@@ -151,21 +153,24 @@ class RunFolder(Observer):
         except OSError as error:
             raise ValueError(f"the run folder {self.path} cannot be written: {error.strerror or error}") from None
 
-    def _write_config(self, config: dict[str, Any], simulation: Simulation, num_rounds: int) -> None:
+    def check(self, simulation: Simulation, num_rounds: int) -> None:
+        """Refuse a folder that cannot be written or holds another run, before anything is waited for."""
+        self._open()
+        try:
+            self._checked_config(self.config or describe(simulation), simulation, num_rounds)
+        finally:
+            self._lock.release()
+
+    def _checked_config(self, config: dict[str, Any], simulation: Simulation, num_rounds: int) -> dict[str, Any]:
+        """The configuration to store; refuses a folder that holds another run."""
         config = json.loads(json.dumps(config))  # so that it compares equal to a stored one
         path = self.path / "config.json"
         if path.exists():
             if is_experiment(config):
                 refuse_other_than_experiment(self.path)
-            found = read_config(self.path)
-            stored = self.upgrade(completed(found, config))
+            stored = self.upgrade(completed(read_config(self.path), config))
             refuse_another(self.path, stored, config)
             refuse_other_test(self.path, stored, config)
-            if "threads" in config and "threads" not in found and simulation.engine.device.type == "cpu":
-                self.warn(
-                    f"{self.path} was stored by an earlier version, which did not record its number of threads: it "
-                    f"resumes with {config['threads']}, and its last bits may differ from those of an uninterrupted run"
-                )
             if EVALUATED_ON in stored:  # also where this part of the run has no test data
                 config[EVALUATED_ON] = {**stored[EVALUATED_ON], **config.get(EVALUATED_ON, {})}
             if "rounds" in stored:  # a smaller number of rounds must not shorten the stored one
@@ -180,7 +185,17 @@ class RunFolder(Observer):
                 f"{self.path} has {len(rows)} rounds, more than rounds={num_rounds}: give as many or more, or take "
                 "another folder"
             )
-        write_json(path, {**config, RAN_BY: ran_by(simulation)})
+        return {**config, RAN_BY: ran_by(simulation)}
+
+    def _warn_of_threads(self, config: dict[str, Any], simulation: Simulation) -> None:
+        is_stored = (self.path / "config.json").exists()
+        if not is_stored or "threads" not in config or simulation.engine.device.type != "cpu":
+            return
+        if "threads" not in read_config(self.path):
+            self.warn(
+                f"{self.path} was stored by an earlier version, which did not record its number of threads: it "
+                f"resumes with {config['threads']}, and its last bits may differ from those of an uninterrupted run"
+            )
 
     def _resume(self, simulation: Simulation) -> None:
         rows = read_rows(self.metrics_path)
