@@ -24,7 +24,7 @@ from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
-from fedlada.flower.exchange import CLOCKS, Replies, TooFewReplies, in_words, log, one_line
+from fedlada.flower.exchange import CLOCKS, Replies, SkippedRounds, TooFewReplies, in_words, log, one_line
 from fedlada.flower.inbox import ask
 from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes, said_examples
@@ -41,8 +41,6 @@ from fedlada.training.history import History
 ASK_AGAIN = 2.0
 """Seconds before missing clients are asked again; doubled each time."""
 LONGEST_PAUSE = 60.0
-MOST_SKIPPED = 3
-"""Rounds in a row without enough replies, the last of which ends the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +96,7 @@ class GridEngine(Engine):
         """Connect to the grid; `asking`, the strategy or a wrapper around it, makes messages and takes replies."""
         self.grid, self.nodes, self.rounds, self.asking, self.history = grid, nodes, rounds, asking, history
         self.versions = Versions()
-        self.num_skipped = 0
+        self.skipped = SkippedRounds()
         self.checkpoints: Callable[[], list[int]] = list
 
     def bounded(self, grid: Grid, messages: str) -> Grid:
@@ -147,11 +145,11 @@ class GridEngine(Engine):
         self.result = Tally().result(None, self.ledger, self.packed.received)
         has_nothing_to_do = plan.lr == 0 or not plan.num_asked + len(plan.idle)
         if len(good) < self.replies.minimum and not has_nothing_to_do and not self._has_diverged(good):
-            self._skip(self._too_few(good, (*lost, *plan.lost)))
+            self.skipped.add(self._too_few(good, (*lost, *plan.lost)), self.replies.minimum)
             lost, good = tuple(sorted((*lost, *good))), {}
             self.result = replace(self.result, is_skipped=True)
         elif good:
-            self.num_skipped = 0
+            self.skipped = SkippedRounds()
             arrays, _ = self.asking.aggregate_train(plan.round, list(good.values()))
             if arrays is None:
                 raise TooFewReplies(f"round {plan.round}: the wrapper around the strategy gave no mean")
@@ -225,17 +223,6 @@ class GridEngine(Engine):
         told = len(self.diverged)
         is_enough = told >= min(2, self.nodes.num_clients) and 2 * told >= self.plan.num_asked
         return not good and self.diverged == set(self.refused) and is_enough
-
-    def _skip(self, why: str) -> None:
-        """Skip a round with a warning; after too many in a row the run ends."""
-        self.num_skipped += 1
-        if self.num_skipped == MOST_SKIPPED:
-            smaller = ", or set a smaller `minimum` in Replies" if self.replies.minimum > 1 else ""
-            raise TooFewReplies(
-                f"{why}. This is round {MOST_SKIPPED} in a row without enough answers: fix these nodes and start the "
-                f"run again{smaller}"
-            )
-        log.warning("%s. The round is skipped", why)
 
     def _too_few(self, good: Collection[int], lost: Collection[int]) -> str:
         """The reason why a round has too few replies."""

@@ -23,6 +23,9 @@ MOST_NAMES = 10
 CLOCKS = 60.0
 """Allowed clock difference in seconds: messages stay valid this much longer than they are awaited."""
 
+MOST_SKIPPED = 3
+"""Rounds in a row without enough replies, the last of which ends the run."""
+
 
 class TooFewReplies(RuntimeError):
     """Too few nodes at the start, or too few usable replies in three rounds in a row; earlier rounds are saved."""
@@ -53,6 +56,24 @@ class Replies:
         if self.nodes is not None:
             count("nodes", self.nodes)
         positive("patience", self.patience)
+
+
+@dataclass
+class SkippedRounds:
+    """Rounds in a row without enough replies."""
+
+    number: int = 0
+
+    def add(self, why: str, minimum: int) -> None:
+        """Note one more with a warning; the run ends if there are too many."""
+        self.number += 1
+        if self.number == MOST_SKIPPED:
+            smaller = ", or set a smaller `minimum` in Replies" if minimum > 1 else ""
+            raise TooFewReplies(
+                f"{why}. This is round {MOST_SKIPPED} in a row without enough answers: fix these nodes and start the "
+                f"run again{smaller}"
+            )
+        log.warning("%s. The round is skipped", why)
 
 
 def pauses() -> Iterator[float]:
