@@ -90,7 +90,7 @@ def test_a_lost_memory_is_named_without_its_path(tmp_path):
 
     grid = InProcessGrid(client_app(small_net(), load, method=method, memory=tmp_path), 1, fault=listen)
     with pytest.raises(TooFewReplies, match="it has lost its memory of round 1"):
-        strategy_of(method, replies=QUICK, num_clients=1, cohort_size=None).run(grid, 2, progress=False)
+        strategy_of(method, replies=QUICK, num_clients=1, cohort_size=None).run(grid, 4, progress=False)
     assert str(tmp_path) not in "".join(seen)
 
 
@@ -99,7 +99,7 @@ def test_a_memory_that_cannot_be_written_is_named_without_its_path(tmp_path):
     file.touch()
     grid = InProcessGrid(client_app(small_net(), load, method=method, memory=file / "memory"), 1)
     with pytest.raises(TooFewReplies, match=r"saving this node's client state failed \(NotADirectory") as error:
-        strategy_of(method, replies=QUICK, num_clients=1, cohort_size=None).run(grid, 1, progress=False)
+        strategy_of(method, replies=QUICK, num_clients=1, cohort_size=None).run(grid, 3, progress=False)
     assert str(tmp_path) not in str(error.value)
 
 
