@@ -35,6 +35,13 @@ def test_a_printed_result_is_one_screen():
     assert max(map(len, lines)) <= 80
 
 
+def test_a_stored_run_is_shown_by_its_history(tmp_path):
+    history = run(out=tmp_path / "<b>").history
+    stored = fedlada.load_run(tmp_path / "<b>", small_net())
+    assert str(stored) == f"Run in {tmp_path}/<b>, its model after round 3\n{history}"
+    assert stored._repr_html_() == f"<p>Run in {tmp_path}/&lt;b&gt;, its model after round 3</p>{history._repr_html_()}"
+
+
 def test_a_table_names_the_columns_that_do_not_fit():
     rows = [{"round": 1, "train_loss": 0.5, **{f"test_metric_{number}": 0.25 for number in range(9)}}]
     lines = str(History(rows)).splitlines()

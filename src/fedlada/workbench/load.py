@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from fedlada.plots.draw import Figure
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StoredRun:
     """A run's folder: its configuration, its history, and its model as far as it was trained."""
 
@@ -47,6 +48,12 @@ class StoredRun:
     """The number of rounds after which the model was this."""
     trust: bool = False
     """Whether a model that is not built in may be imported because the folder names it."""
+
+    def __repr__(self) -> str:
+        return f"Run in {self.path}, its model after round {self.round}\n{self.history!r}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>Run in {escape(str(self.path))}, its model after round {self.round}</p>{self.history._repr_html_()}"
 
     @property
     def experiment(self) -> Experiment:
