@@ -191,6 +191,15 @@ def test_one_of_two_clients_cannot_raise_the_learned_bound(lie):
     assert later.outliers({"delta": [2.0 * lie, 7.9]}) == [0]
 
 
+def test_zeros_do_not_count_in_the_learned_bound():
+    """Half of the clients send nothing: the others still move the model."""
+    honest, nothing = (Upload(torch.full((4,), value, dtype=torch.float64), ()) for value in (1.0, 0.0))
+    assert NormBound().combine([honest, nothing]).delta.tolist() == pytest.approx([0.5] * 4)
+    later = NormBound(factor=2.0).for_round([{"delta": [0.0, 0.0, 2.0]}])
+    assert later.outliers({"delta": [3.9, 4.1]}) == [1]
+    assert torch.equal(NormBound().for_round([{"delta": [0.0]}]).combine([honest]).delta, honest.delta)
+
+
 def test_a_lone_client_is_bounded_by_earlier_rounds_and_in_the_first_by_max_norm():
     alone = Upload(torch.full((4,), 1e30, dtype=torch.float64), ())
     assert NormBound().for_round([{"delta": [2.0]}]).combine([alone]).delta.tolist() == pytest.approx([4.0] * 4)

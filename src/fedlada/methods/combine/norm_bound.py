@@ -27,7 +27,8 @@ class NormBound(Combiner):
 
     Without `max_norm` each vector's bound is `factor` times the median of its norms in the last rounds (in the first
     round, of that round). The median is the lower of two middle values, so that one of two clients cannot raise it.
-    While at most half of the clients are malicious, they cannot raise it far.
+    While at most half of the clients are malicious, they cannot raise it far. Half of them can lower it, by sending
+    next to nothing, and so slow the training down; zeros do not count.
 
     A first round with a single client has no other norm to compare with: that client is not bounded. `max_norm` is a
     bound known beforehand, the same for every vector and round; it covers the first round and cohorts of one.
@@ -61,7 +62,9 @@ class NormBound(Combiner):
         return bounded.outliers(norms)
 
     def _learned(self, norms: Norms) -> dict[str, float]:
-        return {name: self.factor * statistics.median_low(own) for name, own in norms.items()}
+        # Zeros, which any node may send, say nothing about the size of an update.
+        positive_norms = {name: [one for one in own if one > 0] for name, own in norms.items()}
+        return {name: self.factor * statistics.median_low(own) for name, own in positive_norms.items() if own}
 
 
 @dataclass(frozen=True)
