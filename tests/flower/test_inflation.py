@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, RecordDict
 from in_process_link import InProcessLink
 
 from fedlada import recipes
@@ -109,3 +109,9 @@ def test_honest_replies_pass_whatever_their_codec(messages, tmp_path):
     link = InProcessLink(client_app(small_net(), load, method=method, memory=tmp_path), 5)
     real = strategy_of(method, messages=messages).run(link.grid(), 2, progress=False)
     assert_same_bits(real, simulate(method, 2, messages=messages))
+
+
+def test_an_array_under_many_names_counts_once_in_the_traffic():
+    array = Array(np.zeros(10))
+    content = RecordDict({wire.VECTORS: ArrayRecord({str(one): array for one in range(3000)})})
+    assert wire.packed_bytes(content) == len(array.data)

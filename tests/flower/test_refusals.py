@@ -18,7 +18,7 @@ class Row(Exception):
     """An error of the user's own."""
 
 
-ERRORS = [ValueError, OSError, KeyError, RuntimeError, TypeError, UnicodeError, Row]
+ERRORS = [ValueError, OSError, KeyError, RuntimeError, TypeError, UnicodeError, Row, SystemExit]
 
 
 def raises(error, *, after=0):
@@ -101,6 +101,12 @@ def test_a_memory_that_cannot_be_written_is_named_without_its_path(tmp_path):
     with pytest.raises(TooFewReplies, match=r"saving this node's client state failed \(NotADirectory") as error:
         strategy_of(method, replies=QUICK, num_clients=1, cohort_size=None).run(grid, 3, progress=False)
     assert str(tmp_path) not in str(error.value)
+
+
+def test_a_client_index_that_is_no_number_stays_on_the_node():
+    sent = sent_by(client_app(small_net(), load, method="fedavg", client=lambda _context: SECRET))
+    assert "this node's client index must be a whole number, got str" in sent
+    assert "Jane" not in sent
 
 
 def test_own_refusals_keep_their_sentence():

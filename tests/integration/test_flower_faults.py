@@ -414,7 +414,7 @@ def test_a_round_that_counts_ends_a_row_of_skipped_ones():
 
 def test_a_minimum_is_never_lowered(caplog):
     """Cohorts of 0, 1 and 2 clients, two answers needed: nobody is asked where they cannot count."""
-    drawn = cohorts.Scheduled([[], [3], [0, 1], [], [2], [4]])
+    drawn = cohorts.Scheduled([[], [3], [0, 1], [1], [2], [4]])
     method, trained = recipes.fedavg(), []
 
     def note(who, asked, reply):
@@ -424,9 +424,9 @@ def test_a_minimum_is_never_lowered(caplog):
     strategy = strategy_of(method, replies=replace(QUICK, minimum=2), cohorts=drawn, cohort_size=None)
     real = strategy.run(grid_of(method, fault=note), 6, progress=False)
     assert [row["clients"] for row in real.history] == [[], [], [0, 1], [], [], []]
-    assert [row["idle"] for row in real.history] == [[], [3], [], [], [2], [4]]
+    assert [row["idle"] for row in real.history] == [[], [3], [], [1], [2], [4]]
     assert trained == [0, 1]
-    assert "round 2 has 1 of its 1 clients connected and needs 2" in caplog.text
+    assert "round 2 has a cohort of 1 and needs 2. The round is skipped" in caplog.text  # three in a row end no run
     assert_same_bits(real, replayed(real.history, method))
 
 
@@ -590,8 +590,8 @@ def test_nodes_that_do_not_belong_are_not_asked(tmp_path, caplog):
         (0, good, "client 0 is here already"),
         (1, client_app(small_net(num_features=8), load, method=METHOD), "its model has 99 parameters, the server's 67"),
         (2, client_app(small_net(), load, method="fedavg"), "it has the method fedavg"),
-        (3, client_app(small_net(), lambda _context: (X[:0], Y[:0]), method=METHOD), "node's data failed (ValueError)"),
-        ("four", good, "must have a whole number `partition-id`, got 'four'"),
+        (3, client_app(small_net(), lambda _context: (X[:0], Y[:0]), method=METHOD), "there are no samples"),
+        ("four", good, "must have a whole number `partition-id`, got str"),
         (4, client_app(small_net(), lambda _context: Path("/none").read_text(), method=METHOD), "(FileNotFoundError)"),
     ]
     grid = InProcessGrid(good, 5)

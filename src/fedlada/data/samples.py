@@ -18,6 +18,10 @@ from fedlada.data.given import Arrays, Collate, as_tensor, check_alike, class_na
 from fedlada.federation.randomness import Ints, Words, the_same_randomness
 
 
+class NoSamples(ValueError):
+    """Data without a sample; the text holds nothing of them."""
+
+
 class Samples(ABC):
     """Numbered samples that can be fetched in batches, on the device that trains."""
 
@@ -81,7 +85,7 @@ class ArraySamples(Samples):
                     f"x and y must have one row per sample, got shapes {tuple(one.shape)} and {tuple(self.y.shape)}"
                 )
         if len(self.y) == 0:
-            raise ValueError("there are no samples: x and y are empty")
+            raise NoSamples("there are no samples: x and y are empty")
         if not self.y.is_floating_point():
             self.y = self.y.long()
 
@@ -242,7 +246,7 @@ def _map_style(dataset: Any) -> Any:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise ValueError("the dataset must be map-style (with __len__ and __getitem__), not a stream")
     if len(dataset) == 0:
-        raise ValueError("there are no samples: the dataset is empty")
+        raise NoSamples("there are no samples: the dataset is empty")
     return dataset
 
 

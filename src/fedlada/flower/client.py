@@ -223,7 +223,10 @@ class _Node:
 
     def _client(self, context: Context) -> int:
         with step("finding this node's client index"):
-            return self.client(context)
+            own = self.client(context)
+        if isinstance(own, bool) or not isinstance(own, int):
+            raise wire.WrongMessage(f"this node's client index must be a whole number, got {type(own).__name__}")
+        return own
 
     def _method(self, context: Context, network: nn.Module) -> FederatedMethod:
         given = self.method
@@ -254,7 +257,7 @@ def _partition_id(context: Context) -> int:
     number = context.node_config.get("partition-id")
     if isinstance(number, bool) or not isinstance(number, int):
         raise wire.WrongMessage(
-            f"this node's config must have a whole number `partition-id`, got {number!r}: "
+            f"this node's config must have a whole number `partition-id`, got {type(number).__name__}: "
             "start it with --node-config 'partition-id=0'"
         )
     return number

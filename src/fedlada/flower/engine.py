@@ -33,6 +33,7 @@ from fedlada.flower.rounds import DrawnByTheNode, RemoteRounds
 from fedlada.flower.versions import Versions
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE
+from fedlada.methods.combine import Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept
 from fedlada.models.flat import FlatModel, model_with
@@ -143,9 +144,14 @@ class GridEngine(Engine):
         self._take_numbers(good)
         lost = tuple(work.client for work in plan.assignments if work.client not in {*good, *self.refused})
         self.result = Tally().result(None, self.ledger, self.packed.received)
-        has_nothing_to_do = plan.lr == 0 or not plan.num_asked + len(plan.idle)
+        num_drawn = plan.num_asked + len(plan.idle)
+        has_nothing_to_do = plan.lr == 0 or not num_drawn
         if len(good) < self.replies.minimum and not has_nothing_to_do and not self._has_diverged(good):
-            self.skipped.add(self._too_few(good, (*lost, *plan.lost)), self.replies.minimum)
+            why = self._too_few(good, (*lost, *plan.lost))
+            if num_drawn < self.replies.minimum:  # by chance: no node is to blame
+                log.warning("%s. The round is skipped", why)
+            else:
+                self.skipped.add(why, self.replies.minimum)
             lost, good = tuple(sorted((*lost, *good))), {}
             self.result = replace(self.result, is_skipped=True)
         elif good:
@@ -159,7 +165,7 @@ class GridEngine(Engine):
                 self.result = replace(self.result, mean_square_delta=math.nan)
         if places := post.combiner.outliers(self.result.norms):
             clients = in_words([self.result.accepted[place] for place in places])
-            log.warning("round %d: %s sent more than the bound and was scaled down", plan.round, clients)
+            log.warning("round %d: %s sent more than the bound: scaled down", plan.round, clients)
         return replace(
             self.result,
             kept={},  # client states stay on their nodes
@@ -222,13 +228,17 @@ class GridEngine(Engine):
         """
         told = len(self.diverged)
         is_enough = told >= min(2, self.nodes.num_clients) and 2 * told >= self.plan.num_asked
-        return not good and self.diverged == set(self.refused) and is_enough
+        # A private run cannot end so: noise stands in for the missing mean.
+        is_private = isinstance(self.method.combiner, Private)
+        return not good and self.diverged == set(self.refused) and is_enough and not is_private
 
     def _too_few(self, good: Collection[int], lost: Collection[int]) -> str:
         """The reason why a round has too few replies."""
         plan, minimum = self.plan, self.replies.minimum
         if not plan.assignments:
             here, drawn = len(plan.idle), plan.num_asked + len(plan.idle)
+            if drawn < minimum:
+                return f"round {plan.round} has a cohort of {drawn} and needs {minimum}"
             return f"round {plan.round} has {here} of its {drawn} clients connected and needs {minimum}"
         others = len(self.refused) - len(self.diverged)
         reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())

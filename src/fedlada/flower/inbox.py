@@ -15,9 +15,10 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlada.flower.exchange import UNAVAILABLE, in_short, log, one_line, pauses
+from fedlada.flower.inflation import BoundedGrid
 
-ONE_REPLY = 1.0
-"""Seconds before the next reply is fetched while one is still on its way."""
+ONE_BY_ONE = 1.0
+"""Seconds of a pass in which a reply is fetched after the other; then the rest are begun at once."""
 LAST_PASS = 5.0
 """Seconds after the time limit in which replies that arrived before it are still fetched."""
 
@@ -43,6 +44,7 @@ def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[
         time.sleep(max(0.0, min(pause, end - time.monotonic())))
     for client in inbox.asked.values():
         log.warning("client %d did not answer within %g s", client, time_limit)
+    inbox.keep(set())
     return replies
 
 
@@ -68,10 +70,11 @@ class Inbox:
 
     def pull(self, patience: float = 0.0) -> list[tuple[int, Message]]:
         """The replies that have arrived, with their senders; `patience` is for all that are still being fetched."""
-        # One by one: Flower drops a whole batch if one reply is unreadable.
+        # Apart from each other: Flower drops a whole batch if one reply is unreadable.
+        begun = time.monotonic()
         for message_id in [one for one in self.asked if one not in self._pulls]:
             self._pulls[message_id] = _Pull(self.grid, message_id)
-            self._pulls[message_id].is_done(ONE_REPLY)
+            self._pulls[message_id].is_done(begun + ONE_BY_ONE - time.monotonic())
         end = time.monotonic() + patience
         done = [message_id for message_id, one in self._pulls.items() if one.is_done(end - time.monotonic())]
         return [found for message_id in done for found in self._taken(message_id, self._pulls.pop(message_id))]
@@ -79,7 +82,10 @@ class Inbox:
     def keep(self, receivers: set[int]) -> None:
         """Forget the messages to all other receivers."""
         self.asked = {message_id: one for message_id, one in self.asked.items() if one in receivers}
-        self._pulls = {message_id: one for message_id, one in self._pulls.items() if message_id in self.asked}
+        for message_id in [one for one in self._pulls if one not in self.asked]:
+            del self._pulls[message_id]
+            if isinstance(self.grid, BoundedGrid):
+                self.grid.abandon(message_id)
 
     def _taken(self, message_id: str, pull: _Pull) -> Iterator[tuple[int, Message]]:
         if isinstance(pull.error, OSError | httpx.HTTPError) or not isinstance(pull.error, Exception | None):

@@ -39,17 +39,32 @@ def bounded_grid(grid: Grid, most: int) -> Grid:
     return BoundedGrid(grid, most) if hasattr(type(grid), "_runtime_client") else grid
 
 
+class Abandoned(RuntimeError):
+    """A reply that nobody waits for any more."""
+
+
 class BoundedGrid(Grid):
     """A grid that refuses a reply before it is inflated, with `TooLarge`."""
 
     def __init__(self, grid: Any, most: int) -> None:
         self.grid, self.most = grid, most
+        self._fetching: dict[str, _Pull] = {}
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         # Flower's grid reads through its client. A copy for each call, so that calls may overlap.
-        one = copy.copy(self.grid)
-        one._client = _Pull(self.grid._runtime_client, self.most)
-        return list(one.pull_messages(message_ids))
+        one, ids = copy.copy(self.grid), list(message_ids)
+        one._client = client = _Pull(self.grid._runtime_client, self.most)
+        self._fetching |= dict.fromkeys(ids, client)
+        try:
+            return list(one.pull_messages(ids))
+        finally:
+            for message_id in ids:
+                self._fetching.pop(message_id, None)
+
+    def abandon(self, message_id: str) -> None:
+        """Stop fetching the reply to this message, and free what has arrived of it."""
+        if (client := self._fetching.get(message_id)) is not None:
+            client.is_abandoned = True
 
     def set_run(self, run: Any) -> None:
         self.grid.set_run(run)
@@ -88,6 +103,7 @@ class _Pull:
         self._most_objects = OBJECTS + most // SMALL_CHUNK
         self._lock = threading.Lock()  # objects are fetched by several threads
         self._crowded: set[str] = set()
+        self.is_abandoned = False
         self._begin()
 
     def __getattr__(self, name: str) -> Any:
@@ -111,6 +127,8 @@ class _Pull:
 
     def PullObject(self, request: Any) -> Any:
         """One object, in any order; nothing more of a reply that is too large already."""
+        if self.is_abandoned:
+            raise Abandoned("nobody waits for it any more")
         if self._fault:
             return self._nothing
         response = self._client.PullObject(request)

@@ -126,7 +126,7 @@ class Nodes:
         before = self.num_examples.get(client, num_examples)
         self.num_examples[client] = num_examples
         if before != num_examples:
-            log.info("client %d had %d samples and now has %d", client, before, num_examples)
+            log.warning("client %d had %d samples and now has %d", client, before, num_examples)
         return before != num_examples
 
     def _hear(self, node_id: int, reply: Message) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fedlada.data.samples import NoSamples
 from fedlada.flower.exchange import log
 from fedlada.flower.memory import LostMemory
 from fedlada.flower.wire import WrongMessage
@@ -22,7 +23,7 @@ class Failed(RuntimeError):
     """A step that failed; the text names the step and the type of the error."""
 
 
-TOLD = (WrongMessage, LostMemory, MessageError, Diverged, Failed)
+TOLD = (WrongMessage, LostMemory, MessageError, NoSamples, Diverged, Failed)
 """Errors whose text may be sent: it holds nothing of the node's data and no path."""
 
 
@@ -33,6 +34,6 @@ def step(what: str) -> Iterator[None]:
         yield
     except TOLD:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.error("%s failed", what, exc_info=error)
         raise Failed(f"{what} failed ({type(error).__name__}); see the node's log") from None

@@ -54,7 +54,8 @@ def unpack(record: ArrayRecord, like: State) -> State:
 
 def packed_bytes(content: RecordDict) -> int:
     """The size of all vectors of a message as they are sent."""
-    return sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    data = [array.data for record in content.array_records.values() for array in record.values()]
+    return sum({id(one): len(one) for one in data}.values())  # an array under many names is sent once
 
 
 def _vector(name: str, array: Array, like: torch.Tensor) -> torch.Tensor:
