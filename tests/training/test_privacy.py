@@ -165,7 +165,7 @@ def test_a_run_stops_before_it_spends_more(tmp_path):
     assert longer.stopped.endswith("more than the target of 2")
     noise = f"noise_multiplier={found.noise_multiplier}"
     with pytest.raises(
-        ValueError, match=f"for so many: add {noise} to Private, which continues .* or start a new run in"
+        ValueError, match=f"for this many rounds: add {noise} to Private, which continues .* or start a new run in"
     ):
         simulate(private=private, rounds=40, out=tmp_path)  # solved for 40 rounds, it would be other noise
     simulate(private=replace(private, noise_multiplier=found.noise_multiplier), rounds=40, out=tmp_path)
