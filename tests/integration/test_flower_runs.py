@@ -290,7 +290,6 @@ def said_before(number):
 @pytest.mark.parametrize("weights", ["uniform", "examples"])
 def test_new_samples_of_a_node_count_at_once(name, weights, tmp_path, caplog):
     """They are in the weights and steps of the same round, and in the folder: the bits are those of a simulation."""
-    caplog.set_level("INFO")
     method, settings = METHODS[name].method(), {"weights": weights, "cohort_size": None}
     real = strategy_of(method, replies=QUICK, **settings).run(
         grid_of(method, tmp_path / "memory", said_before(2)), 3, out=tmp_path / "run", progress=False

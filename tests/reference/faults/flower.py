@@ -99,6 +99,19 @@ FAULTS: Faults = {
         "return bounded(self.nodes.num_examples, self.size_bound)",
         "return dict(self.nodes.num_examples)",
     ),
+    "engine: a round with too few replies counts": (
+        ENGINE,
+        "if len(good) < self.replies.minimum and not has_nothing_to_do",
+        "if len(good) < 1 and not has_nothing_to_do",
+    ),
+    "engine: old numbers of samples": (ENGINE, "self.nodes.take_number(client, number)", "False"),
+    "inbox: a reply counts for the message that it names": (
+        "flower/inbox.py",
+        "if said == message_id and message_id in self.asked",
+        "if message_id in self.asked",
+    ),
+    "bound: the mean of the middle norms": ("methods/combine/norm_bound.py", "median_low(own)", "median(own)"),
+    "bound: zeros count": ("methods/combine/norm_bound.py", "if one > 0]", "if one >= 0]"),
 }
 
 
@@ -107,6 +120,7 @@ def checks() -> list[Check]:
     from integration import test_flower_equality as equality
     from integration import test_flower_faults as faults
     from integration import test_flower_runs as runs
+    from methods import test_combiners as combiners
 
     found = [runs.test_an_answer_in_parameters_is_where_the_client_ended, runs.test_bytes_are_those_that_were_packed]
     found += [runs.test_evaluation_on_the_nodes, partial(in_folder, runs.test_weights_by_examples, "scaffold")]
@@ -117,6 +131,14 @@ def checks() -> list[Check]:
     said = Log()
     found += [partial(runs.test_no_node_decides_an_evaluation, caplog=said)]
     found += [partial(runs.test_a_node_that_claims_samples_decides_nothing, one) for one in ("uniform", "examples")]
+    found += [
+        partial(in_folder, partial(faults.test_a_round_with_too_few_answers_is_skipped_and_loses_nothing, caplog=said))
+    ]
+    found += [partial(faults.test_a_reply_counts_for_the_message_that_it_was_fetched_for, said)]
+    found += [
+        partial(in_folder, partial(runs.test_new_samples_of_a_node_count_at_once, "fedcm", "examples", caplog=said))
+    ]
+    found += [combiners.test_an_even_learned_bound_equals_numpy, combiners.test_zeros_do_not_count_in_the_learned_bound]
     faulty = faults.test_a_faulty_client_is_left_out_of_its_round_alone
     return [*found, partial(in_folder, partial(faulty, "nan", caplog=said))]
 
