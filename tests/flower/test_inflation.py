@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from in_process_link import InProcessLink
 
 from fedlada import recipes
-from fedlada.flower import client_app, wire
+from fedlada.flower import client_app, inflation, wire
 from small_federation import QUICK, assert_same_bits, load, replayed, simulate, strategy_of
 from tasks import small_net
 
@@ -115,3 +116,12 @@ def test_an_array_under_many_names_counts_once_in_the_traffic():
     array = Array(np.zeros(10))
     content = RecordDict({wire.VECTORS: ArrayRecord({str(one): array for one in range(3000)})})
     assert wire.packed_bytes(content) == len(array.data)
+
+
+def test_a_grid_that_cannot_be_bounded_is_named(caplog):
+    grid = link_of().grid()
+    assert inflation.bounded_grid(grid, 100) is not grid
+    assert not caplog.text
+    unknown = SimpleNamespace()
+    assert inflation.bounded_grid(unknown, 100) is unknown
+    assert "the grid SimpleNamespace is not known: the memory of a reply is not bounded" in caplog.text

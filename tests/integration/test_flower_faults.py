@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fedlada import TrainingDiverged, cohorts, recipes
-from fedlada.flower import InProcessGrid, MethodStrategy, Replies, TooFewReplies, client_app, wire
+from fedlada.flower import InProcessGrid, MethodStrategy, Replies, TooFewReplies, client_app, inbox, wire
 from small_federation import (
     QUICK,
     SETTINGS,
@@ -252,8 +252,9 @@ class Stalled:
 
 
 @pytest.fixture
-def stalled():
+def stalled(monkeypatch):
     """A grid with stalled uploads, which end with the test."""
+    monkeypatch.setattr(inbox, "LAST_PASS", 0.3)
     made = []
     yield lambda grid, is_hit: made.append(Stalled(grid, is_hit))
     for one in made:

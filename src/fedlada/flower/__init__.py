@@ -1,4 +1,4 @@
-"""The same methods on a real federation, over Flower (`pip install 'fedlada[flower]'`).
+"""The same methods on a real federation, over Flower (extra `flower`).
 
 On the nodes `client_app` trains with the code of a simulation; on the server `server_app`, or a `MethodStrategy` in an
 app of your own, samples the cohorts, aggregates and saves. The weights equal those of `fedlada.simulate`, bit for bit.

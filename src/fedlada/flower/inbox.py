@@ -34,7 +34,7 @@ def ask(grid: Grid, messages: Mapping[int, Message], time_limit: float) -> dict[
     replies: dict[int, Message] = {}
     for pause in pauses():
         is_last = time.monotonic() >= end
-        for client, reply in inbox.pull(min(LAST_PASS, time_limit) if is_last else 0.0):
+        for client, reply in inbox.pull(LAST_PASS if is_last else 0.0):
             if reply.has_error() and reply.error.code in UNAVAILABLE:
                 log.warning("client %d did not answer: %s", client, in_short(reply.error))
             else:

@@ -17,6 +17,9 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedlada.flower.exchange import log
+from fedlada.flower.grid import InProcessGrid
+
 RECORDS = 1 << 20
 """Most bytes of a reply besides the chunks of its arrays: header, metrics, names, lists of chunks.
 
@@ -36,7 +39,11 @@ class TooLarge(ValueError):
 
 def bounded_grid(grid: Grid, most: int) -> Grid:
     """The grid, with replies of at most so many bytes of vectors; a grid inside this process inflates nothing."""
-    return BoundedGrid(grid, most) if hasattr(type(grid), "_runtime_client") else grid
+    if hasattr(type(grid), "_runtime_client"):
+        return BoundedGrid(grid, most)
+    if not isinstance(grid, InProcessGrid) and type(grid).__name__ != "InMemoryGrid":
+        log.warning("the grid %s is not known: the memory of a reply is not bounded", type(grid).__name__)
+    return grid
 
 
 class Abandoned(RuntimeError):
