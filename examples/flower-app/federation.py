@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -37,6 +38,8 @@ class Federation:
         # Flower looks for its other programs there.
         self.environment["PATH"] = f"{BIN}{os.pathsep}{self.environment.get('PATH', '')}"
         self.port = free_port()
+        self.node_ids: dict[int, int] = {}
+        """What Flower calls the node of each client; it stays with the node's key."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.logs: list[TextIO] = []
 
@@ -87,7 +90,8 @@ class Federation:
             if key and not (self.keys / key).exists():
                 make_node_key(self.keys / key)
                 if register:
-                    self.flwr("supernode", "register", self.keys / f"{key}.pub", "here")
+                    said = self.flwr("supernode", "register", self.keys / f"{key}.pub", "here", "--format", "json")
+                    self.node_ids[client] = int(json.loads(said)["node-id"])
             options = ["--root-certificates", ca or self.keys / "ca.crt", *self._certificate()]
             options += ["--auth-supernode-private-key", self.keys / key] if key else []
         config = f'partition-id={client} memory="{self.folder / "memory" / name}"'

@@ -57,11 +57,16 @@ def start_strangers(federation: Federation) -> None:
     federation.start_node(12, key="node-0", ca=federation.folder / "others" / "ca.crt")
 
 
+def ids_of(federation: Federation) -> str:
+    """Flower's ids of the clients' nodes, in the clients' order: a node that restarts keeps its own."""
+    return ",".join(str(federation.node_ids[client]) for client in range(apps.NUM_CLIENTS))
+
+
 def run_with_kills(federation: Federation, out: Path, time_limit: float) -> None:
     """Kill the server in round 2 and start it again, a node too; kill the other node in the middle of round 3."""
     hold = apps.hold(out)
     hold.write_text("1")
-    config = {"method": "scaffold", "rounds": 3, "out": out, "time_limit": time_limit}
+    config = {"method": "scaffold", "rounds": 3, "out": out, "time_limit": time_limit, "node_ids": ids_of(federation)}
     federation.run("killed", **config)
     wait_until(lambda: hold.read_text() == apps.AT_WORK, LIMIT, "no second round")
     server = holder_of(out / ".lock")
@@ -118,7 +123,7 @@ def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, mon
             for client in range(apps.NUM_CLIENTS):
                 federation.start_node(client)
             start_strangers(federation)
-            federation.run("calm", method="fedlada", rounds=2, out=tmp_path / "calm")
+            federation.run("calm", method="fedlada", rounds=2, out=tmp_path / "calm", node_ids=ids_of(federation))
             finish(federation, "calm")
             # A killed node is waited for so long: no longer than this machine, busy or not, makes necessary.
             slowest = max(row["seconds"] for row in rows_of(tmp_path / "calm"))

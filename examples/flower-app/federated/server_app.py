@@ -26,9 +26,11 @@ def settings(config) -> dict:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
+    node_ids = str(config["node-ids"])  # of client 0, 1, ..., as `flwr supernode register` gave them
     strategy = MethodStrategy(
         make_model,
         num_clients=int(config["num-clients"]),
+        node_ids=dict(enumerate(map(int, node_ids.split(",")))) if node_ids else None,
         test=load_digits()[1],
         replies=Replies(minimum=int(config["minimum"]), time_limit=float(config["time-limit"])),
         eval_clients_every=int(config["eval-clients-every"]) or None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message, MessageType
@@ -29,6 +29,17 @@ def said_examples(number: int) -> int:
     return number
 
 
+def check_node_ids(node_ids: Mapping[int, int] | None, num_clients: int) -> Mapping[int, int] | None:
+    """The node of each client; refuses an index that no client has, and a node that is given twice."""
+    if node_ids is None:
+        return None
+    if not node_ids or not all(client in range(num_clients) for client in node_ids):
+        raise ValueError(f"node_ids maps clients, 0 to {num_clients - 1}, to Flower's node ids, got {dict(node_ids)}")
+    if len(set(node_ids.values())) < len(node_ids):
+        raise ValueError("node_ids gives one node to two clients")
+    return dict(node_ids)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shared:
     """Facts that the server and every node must agree on."""
@@ -51,8 +62,17 @@ class Node:
 class Nodes:
     """The clients connected now. New nodes are asked to identify themselves; a round never waits for a newcomer."""
 
-    def __init__(self, grid: Grid, shared: Shared, num_clients: int, time_limit: float) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        shared: Shared,
+        num_clients: int,
+        time_limit: float,
+        node_ids: Mapping[int, int] | None = None,
+    ) -> None:
         self.grid = grid
+        self.node_ids = node_ids
+        """The node of each client, where the operator has named them; no other is asked."""
         self.time_limit = time_limit
         self.shared = shared
         self.num_clients = num_clients
@@ -67,6 +87,8 @@ class Nodes:
     def refresh(self) -> None:
         """Update the connected clients, and identify newcomers."""
         here = set(self.grid.get_node_ids())
+        if self.node_ids is not None:
+            here &= set(self.node_ids.values())
         for client, node in list(self.present.items()):
             if node.node_id not in here:
                 log.warning("client %d has gone (node %d)", client, node.node_id)
@@ -91,8 +113,14 @@ class Nodes:
 
     def wait_at_start(self, replies: Replies, *, need_numbers: bool) -> None:
         """Wait for the nodes that the first round needs; for all if every client's number of samples is needed."""
-        wanted = self.num_clients if replies.nodes is None else min(replies.nodes, self.num_clients)
+        there = self.num_clients if self.node_ids is None else len(self.node_ids)
+        wanted = there if replies.nodes is None else min(replies.nodes, there)
         if need_numbers and len(self.num_examples) < self.num_clients:
+            if there < self.num_clients:
+                raise ValueError(
+                    f'weights="examples" needs every client\'s number of samples, and node_ids names {there} of '
+                    f"{self.num_clients} clients"
+                )
             wanted = self.num_clients
         self.wait_for(range(self.num_clients), wanted, replies.patience)
 
@@ -133,7 +161,7 @@ class Nodes:
         if reply.has_error() and reply.error.code in UNAVAILABLE:
             return  # asked again if it is still there
         try:
-            hello = self._checked(reply)
+            hello = self._checked(node_id, reply)
         except wire.WrongMessage as error:
             why = one_line(error)
             if self._refused.get(node_id, ("", 0.0))[0] != why:
@@ -145,12 +173,14 @@ class Nodes:
         self.take_number(hello.client, hello.num_examples)
         log.info("client %d is here (node %d) with %d samples", hello.client, node_id, hello.num_examples)
 
-    def _checked(self, reply: Message) -> wire.Hello:
+    def _checked(self, node_id: int, reply: Message) -> wire.Hello:
         hello = wire.read_header(reply, wire.Hello)
         if hello.refused:
             raise wire.WrongMessage(hello.refused[:MOST_READ])
         if not 0 <= hello.client < self.num_clients:
             raise wire.WrongMessage(f"it says it is client {hello.client}, but clients are 0 to {self.num_clients - 1}")
+        if self.node_ids is not None and self.node_ids.get(hello.client) != node_id:
+            raise wire.WrongMessage(f"it says it is client {hello.client}, which node_ids gives to another node")
         shared = self.shared
         if hello.num_params != shared.num_params:
             raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {shared.num_params}")

@@ -28,7 +28,7 @@ from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
 from fedlada.flower.exchange import CLOCKS, Replies, log
-from fedlada.flower.nodes import Nodes, Shared
+from fedlada.flower.nodes import Nodes, Shared, check_node_ids
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.private import check_every_answer_counts, check_private, check_wrapped
 from fedlada.flower.rounds import RemoteRounds, check_minimum
@@ -66,6 +66,7 @@ class MethodStrategy(Strategy):
             metrics, eval_every, messages, personal, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is
             where the server evaluates, `threads` holds for the server and for every node.
         num_clients: m. Each node reports which client it is, 0 to m - 1 (its `partition-id`).
+        node_ids: the id that Flower gave to each client's key, by client; no other node takes part.
         combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default a mean under an adaptive
             bound on their norms, which "mean" switches off.
         size_bound: cap on a node's reported samples in weights, steps and evaluation, and on its loss in an
@@ -83,6 +84,7 @@ class MethodStrategy(Strategy):
         method: FederatedMethod | str = "fedlada",
         *,
         num_clients: int,
+        node_ids: Mapping[int, int] | None = None,
         cohort_size: int | None = None,
         cohorts: Cohorts | None = None,
         batch_size: int = 50,
@@ -123,7 +125,7 @@ class MethodStrategy(Strategy):
                 "with eval_clients_every"
             )
         self.messages = resolve_messages(messages, self.method).text
-        self.num_clients = num_clients
+        self.num_clients, self.node_ids = num_clients, check_node_ids(node_ids, num_clients)
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
         self.schedule = resolve_schedule(lr, lr_decay, method)
         self.weights, self.size_bound = weights, check_bound(size_bound)
@@ -285,7 +287,8 @@ class MethodStrategy(Strategy):
             num_params=engine.initial_params().numel(),
             untrained=untrained_digest(self.model),
         )
-        nodes = Nodes(engine.bounded(grid, self.messages), shared, self.num_clients, self.replies.time_limit + CLOCKS)
+        limit = self.replies.time_limit + CLOCKS
+        nodes = Nodes(engine.bounded(grid, self.messages), shared, self.num_clients, limit, self.node_ids)
         rounds = RemoteRounds(
             num_clients=self.num_clients,
             cohorts=self.cohorts,

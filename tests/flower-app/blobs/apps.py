@@ -65,6 +65,7 @@ def main(grid, context):
         make_model,
         make_method(context),
         num_clients=NUM_CLIENTS,
+        node_ids=dict(enumerate(map(int, context.run_config["node-ids"].split(",")))),
         test=samples(),
         replies=Replies(time_limit=context.run_config["time-limit"], patience=240.0),
         **SETTINGS,
