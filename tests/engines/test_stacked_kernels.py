@@ -146,3 +146,14 @@ def test_inside_compiled_ahead_kernels_are_compiled_and_give_zeros(monkeypatch):
     assert len(compiled) == 1
     assert not y.any()
     assert kernels.conv(x, weight, shape).any()
+
+
+def test_taps_that_only_meet_padding_have_no_gradient():
+    """A 3x3 kernel on one pixel: eight of its taps never see it, whatever stood in the memory before."""
+    torch.manual_seed(0)
+    x, dy = (torch.randn(6, 16, 1, 1, device=DEVICE).contiguous(memory_format=torch.channels_last) for _ in range(2))
+    shape = ConvShape((1, 1), (1, 1), (1, 1), 1)
+    found, expected = (torch.full((2, 16, 3, 3, 16), torch.nan, device=DEVICE) for _ in range(2))
+    triton_kernels.TritonKernels("ieee").conv_weight_grad(dy, x, found, shape)
+    TorchKernels().conv_weight_grad(dy, x, expected, shape)
+    torch.testing.assert_close(found, expected)

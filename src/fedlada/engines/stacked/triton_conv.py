@@ -226,10 +226,10 @@ def weight_grad(
     parts = triton.cdiv(g.num_outputs, part)
     target, stride = grad, 0
     if parts > 1:
-        # Taps that only ever see padding are not computed.
-        empty = torch.empty if g.taps[3] == g.kh * g.kw else torch.zeros
-        target = empty((parts, *grad.shape), device=grad.device, dtype=torch.float32)
+        target = torch.empty((parts, *grad.shape), device=grad.device, dtype=torch.float32)
         stride = target.stride(0)
+    if g.taps[3] != g.kh * g.kw:
+        target.zero_()  # taps that only ever see padding are not computed
     launch(
         _weight_grad, (tiles, parts, g.clients), x, dy, target,
         *g.arguments(g.num_outputs, target[0] if parts > 1 else grad), part, stride, outputs=(target,), STRIDE=g.stride,
