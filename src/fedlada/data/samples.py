@@ -50,7 +50,7 @@ class Samples(ABC):
 
     def chosen(self, rows: Ints) -> Samples:
         """The samples with these numbers, in this order, some perhaps several times; itself where it is all of them."""
-        return self if _is_each_once(rows, len(self)) else ChosenSamples(self, rows)
+        return self if _is_all(rows, len(self)) else ChosenSamples(self, rows)
 
     def digest(self) -> str:
         """A fingerprint of these samples: their number, and a few of them."""
@@ -115,7 +115,11 @@ class ArraySamples(Samples):
         return changed
 
     def chosen(self, rows: Ints) -> Samples:
-        return self if _is_each_once(rows, len(self)) else ChosenOnDevice(self, rows)
+        return self if _is_all(rows, len(self)) else ChosenOnDevice(self, rows)
+
+    def held(self, number: int | None = None) -> tuple[Any, Tensor]:
+        """The inputs and targets of the first samples, by default of all, as they are held in memory."""
+        return tree_map(lambda one: one[:number], self.x), self.y[:number]
 
 
 class ChosenOnDevice(ArraySamples):
@@ -134,8 +138,17 @@ class ChosenOnDevice(ArraySamples):
     def labels(self) -> np.ndarray[Any, Any]:
         return np.take(self.samples.labels(), self.places.cpu().numpy(), axis=0)
 
+    def with_inputs(self, dtype: torch.dtype) -> Samples:
+        changed = self.samples.with_inputs(dtype)
+        assert isinstance(changed, ArraySamples)
+        return ChosenOnDevice(changed, self.places.cpu().numpy())
+
     def chosen(self, rows: Ints) -> Samples:
         return self.samples.chosen(self.places.cpu().numpy()[rows])
+
+    def held(self, number: int | None = None) -> tuple[Any, Tensor]:
+        rows = self.places[:number]
+        return tree_map(lambda one: one.index_select(0, rows), self.x), self.y.index_select(0, rows)
 
 
 class ChosenSamples(Samples):
@@ -157,8 +170,8 @@ class ChosenSamples(Samples):
         return ChosenSamples(self.samples.with_inputs(dtype), self.rows)
 
 
-def _is_each_once(rows: Ints, num_samples: int) -> bool:
-    return len(rows) == num_samples and bool((np.bincount(rows, minlength=num_samples) == 1).all())
+def _is_all(rows: Ints, num_samples: int) -> bool:
+    return np.array_equal(rows, np.arange(num_samples))
 
 
 class DatasetSamples(Samples):

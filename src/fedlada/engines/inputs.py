@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from fedlada.data.by_client import pooled
 from fedlada.data.given import Collate
 from fedlada.data.images import Images, ImageSamples, are_images, channel_statistics, channels_first
-from fedlada.data.samples import ArraySamples, Samples, as_samples
+from fedlada.data.samples import ArraySamples, ChosenOnDevice, Samples, as_samples
 from fedlada.engines.quiet import quiet_recurrent
 from fedlada.federation.randomness import the_same_randomness
 from fedlada.models.call import call
@@ -73,7 +73,7 @@ class Inputs:
     def _images(self, samples: Samples, way_out: str) -> Samples:
         if not _holds_images(samples):
             x, _ = samples.batch(np.arange(1))
-            if isinstance(x, Tensor) and x.is_floating_point() and not isinstance(samples, ImageSamples):
+            if isinstance(x, Tensor) and x.is_floating_point() and _image_samples(samples) is None:
                 raise ValueError(
                     "the training images are bytes, and scaled by their mean and deviation, but those to evaluate on "
                     f"are floats: give {way_out}"
@@ -82,7 +82,7 @@ class Inputs:
         assert isinstance(samples, ArraySamples)
         assert self.dtype is not None
         images = Images(
-            channels_first(samples.x.cpu().numpy()),
+            channels_first(samples.held()[0].cpu().numpy()),
             samples.labels(),
             self.mean,
             self.std,
@@ -98,9 +98,10 @@ AS_GIVEN = Inputs()
 
 def as_trained(samples: Samples, inputs: Inputs) -> Inputs:
     """How data like the training samples are read after a run: `Images` have their own mean and deviation."""
-    if not isinstance(samples, ImageSamples):
+    images = _image_samples(samples)
+    if images is None:
         return inputs
-    return Inputs(samples.dtype, samples.mean, samples.std, samples.crop_size, samples.standardize)
+    return Inputs(images.dtype, images.mean, images.std, images.crop_size, images.standardize)
 
 
 def inputs_for(
@@ -145,21 +146,27 @@ def _scaled(samples: Samples) -> Inputs:
     if not _holds_images(samples):
         return AS_GIVEN
     assert isinstance(samples, ArraySamples)
-    return Inputs(samples.dtype, *channel_statistics(channels_first(samples.x.cpu().numpy())))
+    return Inputs(samples.dtype, *channel_statistics(channels_first(samples.held()[0].cpu().numpy())))
+
+
+def _image_samples(samples: Samples) -> ImageSamples | None:
+    """The images that these samples are, or are a subset of."""
+    while isinstance(samples, ChosenOnDevice):
+        samples = samples.samples
+    return samples if isinstance(samples, ImageSamples) else None
 
 
 def _holds_images(samples: Samples) -> bool:
-    if not isinstance(samples, ArraySamples) or isinstance(samples, ImageSamples):
+    if not isinstance(samples, ArraySamples) or _image_samples(samples) is not None:
         return False
     return isinstance(samples.x, Tensor) and are_images(samples.x)
 
 
 def _few(samples: Samples) -> Samples:
     """The first two samples, whose inputs may be read in any way without reading all of them so."""
-    if not isinstance(samples, ArraySamples) or isinstance(samples, ImageSamples):
+    if not isinstance(samples, ArraySamples) or _image_samples(samples) is not None:
         return samples.chosen(np.arange(min(2, len(samples))))
-    x = tree_map(lambda one: one[:2], samples.x)
-    return ArraySamples(x, samples.y[:2], samples.y.device, samples.dtype)
+    return ArraySamples(*samples.held(2), samples.y.device, samples.dtype)
 
 
 def _refusal(module: nn.Module, samples: Samples) -> Exception | None:

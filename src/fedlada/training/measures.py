@@ -58,7 +58,7 @@ class Measures:
         self.due = [Due(name, samples, options.eval_every, metrics) for name, samples in given.items()]
         if train is not None and options.eval_train_every is not None and isinstance(plan, Plan):
             # Repeated for each client that holds them; a partition may leave some out.
-            held = train.chosen(np.concatenate(plan.clients))
+            held = train.chosen(np.sort(np.concatenate(plan.clients)))
             self.due.append(Due("full_train", held, options.eval_train_every, {}, with_others=False))
         self.each_client: EachClient | None = None
         if client_test is not None:
