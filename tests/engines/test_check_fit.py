@@ -453,3 +453,16 @@ def test_nothing_is_said_of_an_ordinary_model():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(small_net())
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_ignored_targets_of_a_classifier_are_no_classes(engine):
+    y = np.where(np.arange(len(Y)) % 5 == 0, -1, Y)
+    loss = nn.CrossEntropyLoss(ignore_index=-1)
+    with pytest.raises(ValueError, match="got -1"):
+        run(small_net, y)
+    result = run(small_net, y, loss=loss, engine=engine, dtype=torch.float64)
+    kept = y != -1
+    output = result.model(torch.from_numpy(X[kept]).to(next(result.model.parameters()).dtype))
+    correct = (output.argmax(1) == torch.from_numpy(Y[kept])).double().mean()
+    assert result.history["test_accuracy"][-1] == pytest.approx(float(correct))

@@ -73,3 +73,16 @@ def test_nobody_to_test():
     x, y = blobs(num_samples=2)
     with pytest.raises(ValueError, match="client_test leaves no client a test sample"):
         ClientTest.of(as_samples((x, y), torch.device("cpu"), torch.float64), [0, 0])
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss, nn.NLLLoss])
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_class_weights_count_as_in_one_batch(loss, ignored):
+    x, y = blobs(num_samples=60)
+    order = np.argsort(y, kind="stable")  # batches of one class each
+    x, y = torch.from_numpy(x[order]).double(), torch.from_numpy(y[order])
+    model = nn.Sequential(small_net().double(), nn.LogSoftmax(dim=1))
+    weighted = loss(weight=torch.tensor([10.0, 1.0, 0.1], dtype=torch.float64), ignore_index=ignored)
+    expected = weighted(model(x), y).item()
+    for batch_size in (60, 20, 7):
+        assert evaluate(model, (x, y), weighted, batch_size=batch_size)["loss"] == pytest.approx(expected, rel=1e-12)

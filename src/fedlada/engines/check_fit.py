@@ -181,7 +181,7 @@ def _check_classes(output: Any, y: Tensor, samples: Samples, what: str, ignored:
     labels = known_labels(samples) if axis is not None else None
     if axis is None or labels is None:
         return
-    labels = labels[labels != ignored] if y.ndim > 1 else labels
+    labels = labels[labels != ignored]
     if not labels.size:
         raise ValueError(f"all {what} targets are ignored")
     low, high, num_classes = int(labels.min()), int(labels.max()), output.shape[axis]

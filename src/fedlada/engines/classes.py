@@ -47,6 +47,12 @@ def ignored_by(loss: Any) -> int:
     return int(getattr(loss, "ignore_index", IGNORED))
 
 
+def class_weights(loss: Any) -> Tensor | None:
+    """The weights of the classes in the mean of a loss of torch's, if it has any."""
+    is_mean = isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)) and loss.reduction == "mean"
+    return loss.weight if is_mean else None
+
+
 def hits(output: Tensor, y: Tensor, axis: int, ignored: int = IGNORED) -> tuple[Tensor, Tensor]:
     """Number of correct predictions, and of targets that count."""
     counted = y != ignored

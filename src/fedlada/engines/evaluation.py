@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from fedlada.data.given import Collate
 from fedlada.data.samples import Samples
-from fedlada.engines.classes import binary_hits, class_axis, hits, ignored_by, is_binary
+from fedlada.engines.classes import binary_hits, class_axis, class_weights, hits, ignored_by, is_binary
 from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.default_loss import WORDS, check_loss, check_same_shape, default_loss, labels_of, shape_of
 from fedlada.engines.inputs import AS_GIVEN, Inputs, inputs_for
@@ -65,18 +65,20 @@ AS_USUAL = EvaluationOptions()
 class Totals:
     """Sums over batches, kept on the device: reading each number would synchronise the GPU.
 
-    Targets that are ignored do not count, so that the means are those of one batch of all samples.
+    Targets that are ignored do not count, and classes count by their weights in the loss, so that the means are those
+    of one batch of all samples.
     """
 
     def __init__(self, loss: Loss, device: torch.device) -> None:
         self.loss, self.ignored, self.is_binary = loss, ignored_by(loss), is_binary(loss)
-        self.sum = torch.zeros((), device=device, dtype=torch.float64)
+        self.class_weights = class_weights(loss)
+        self.sum, self.weight = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(2))
         self.correct, self.counted = (torch.zeros((), device=device, dtype=torch.int64) for _ in range(2))
         self.is_classification = False
 
     def clear(self) -> None:
         """Reset the sums in place."""
-        for one in (self.sum, self.correct, self.counted):
+        for one in (self.sum, self.weight, self.correct, self.counted):
             one.zero_()
 
     def add(self, output: Any, y: Any, num_samples: int) -> None:
@@ -91,17 +93,26 @@ class Totals:
             correct, counted = hits(output, y, axis, self.ignored)
         else:
             self.sum += value * num_samples
-            self.counted += num_samples
+            self.weight += num_samples
             return
-        self.sum += torch.where(counted > 0, value * counted, 0.0)
+        weight = counted.double() if self.class_weights is None else self._weight_of(y)
+        self.sum += torch.where(weight > 0, value * weight, 0.0)
+        self.weight += weight
         self.correct += correct
         self.counted += counted
 
+    def _weight_of(self, y: Tensor) -> Tensor:
+        """The sum of the weights of these targets, without those that are ignored."""
+        assert self.class_weights is not None
+        counts = y != self.ignored
+        return (self.class_weights.double()[torch.where(counts, y, 0)] * counts).sum()
+
     def means(self) -> dict[str, float]:
         """Loss, and accuracy if targets are classes or binary labels."""
-        counted = max(1, int(self.counted))
-        result = {"loss": float(self.sum) / counted}
-        return {**result, "accuracy": int(self.correct) / counted} if self.is_classification else result
+        weight = float(self.weight)
+        result = {"loss": float(self.sum) / weight if weight else 0.0}
+        accuracy = int(self.correct) / max(1, int(self.counted))
+        return {**result, "accuracy": accuracy} if self.is_classification else result
 
 
 def evaluate(
