@@ -21,7 +21,7 @@ from pathlib import Path
 
 import search
 from archived_runs import cell
-from many_runs import folder_name, identity, marks, options, write_between
+from many_runs import Kept, folder_name, identity, options, show
 
 from fedlada.paper.published import NAMES
 from fedlada.paper.theory.fits import interval
@@ -34,9 +34,8 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.report.table import Table, spread
 
-ARCHIVE = Path(__file__).parent / "results" / "finals_h200_202611.json"
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "finals.md"
-MARKS = marks("python benchmarks/finals.py table --write")
+KEPT = {"cifar100": Kept.at("finals_h200_202611.json", "finals.md", "python benchmarks/finals.py table --write")}
+"""By data set."""
 SEEDS = (10, 11, 12, 13, 14)
 
 
@@ -207,18 +206,12 @@ def tables(archive: Path, dataset: str = search.DATASET) -> str:
 
 
 def main() -> None:
-    parser = options(__doc__, "runs/finals", ARCHIVE, search.EVERY)
-    parser.add_argument("--dataset", choices=tuple(SHAPES), default=search.DATASET)
+    parser = options(__doc__, "runs/finals", search.EVERY, search.KEPT)
     parser.add_argument("--seeds", help="by default those of the protocol")
     given = parser.parse_args()
     chosen = {one: trial for one, trial in winners(given.dataset).items() if given.only is None or one in given.only}
-    if given.write and given.dataset != search.DATASET:
-        parser.error(f"only {search.DATASET} has a page to write to: leave --write out")
     if given.what == "table":
-        text = tables(given.archive, given.dataset)
-        print(text)
-        if given.write:
-            write_between(PAGE, MARKS, text)
+        show(tables, KEPT, given, parser)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)
         seeds = [int(one) for one in given.seeds.split(",")] if given.seeds else SHAPES[given.dataset].seeds

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ def marks(command: str) -> tuple[str, str]:
     return f"<!-- tables: {command} -->", "<!-- end of tables -->"
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The committed runs of a benchmark, and the page with their tables."""
+
+    archive: Path
+    page: Path
+    marks: tuple[str, str]
+
+    @classmethod
+    def at(cls, archive: str, page: str, command: str) -> Kept:
+        root = Path(__file__).parents[1]
+        return cls(root / "benchmarks" / "results" / archive, root / "docs" / "results" / page, marks(command))
+
+    def holds(self, text: str) -> bool:
+        return text in self.page.read_text(encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        write_between(self.page, self.marks, text)
+
+
 def write_between(page: Path, marked: tuple[str, str], text: str) -> None:
     """Put text between the marks of a page."""
     begin, end = marked
@@ -55,7 +76,7 @@ def write_between(page: Path, marked: tuple[str, str], text: str) -> None:
 
 
 def options(
-    about: str | None, out: str, archive: Path, methods: Collection[str], jobs: int = 4
+    about: str | None, out: str, methods: Collection[str], datasets: Collection[str]
 ) -> argparse.ArgumentParser:
     """The flags of a benchmark that lists its runs, makes them, and makes its page of an archive."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -63,10 +84,27 @@ def options(
     parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--jobs", type=int, default=jobs, help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
     parser.add_argument("--only", action="append", choices=tuple(methods), help="a method; can be repeated")
     parser.add_argument("--minutes", type=float, help="after which runs are saved where they are")
     parser.add_argument("--trial", action="store_true", help="a small model on the digits")
-    parser.add_argument("--archive", type=Path, default=archive)
+    parser.add_argument("--dataset", choices=tuple(datasets), default="cifar100")
+    parser.add_argument("--archive", type=Path, help="by default the committed one of the data set")
     parser.add_argument("--write", action="store_true", help="table: put them into the page")
     return parser
+
+
+def show(
+    tables: Callable[[Path, str], str],
+    kept: Mapping[str, Kept],
+    given: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+) -> None:
+    """Print the tables of a data set, and put them into its page if asked to."""
+    own = kept.get(given.dataset)
+    if own is None and (given.write or given.archive is None):
+        parser.error(f"{given.dataset} has no committed runs and no page: give --archive, without --write")
+    text = tables(given.archive or own.archive, given.dataset)
+    print(text)
+    if given.write:
+        own.write(text)

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from archived_runs import cell
-from many_runs import as_printed, folder_name, identity, marks, write_between
+from many_runs import Kept, as_printed, folder_name, identity
 from torch import Tensor
 
 from fedlada.methods.local import AMSGrad, ClipNorm, LocalTransform, TowardGlobalDirection, WeightDecay
@@ -44,11 +44,9 @@ from fedlada.workbench.campaign.request import Milestone
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.table import Table
 
-RESULTS = Path(__file__).parent / "results"
-ARCHIVE, EARLIER = RESULTS / "readings_h200_202611.json", RESULTS / "runs_h200_202611.json"
-"""These runs, and those of the paper's tables, where seeds of printed values are that were not run again."""
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
-MARKS = marks("python benchmarks/readings.py table --write")
+KEPT = Kept.at("readings_h200_202611.json", "readings.md", "python benchmarks/readings.py table --write")
+EARLIER = Path(__file__).parent / "results" / "runs_h200_202611.json"
+"""The runs of the paper's tables, where seeds of printed values are that were not run again."""
 EVALUATED, SMOOTH = 5, 5
 """Rounds between the evaluations that count, and how many of them "reached" takes the mean of."""
 TARGETS = {"cifar100": (0.40, 0.45, 0.49), "cifar10": (0.70, 0.75, 0.80)}
@@ -558,7 +556,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="those that begin so, as cifar10/beta1; can be repeated")
     parser.add_argument("--minutes", type=float, help="after which runs are ended where they are")
     parser.add_argument("--trial", action="store_true", help="ten rounds of each on the digits")
-    parser.add_argument("--archive", type=Path, default=ARCHIVE)
+    parser.add_argument("--archive", type=Path, default=KEPT.archive)
     parser.add_argument("--write", action="store_true", help="table: put them into the page")
     given = parser.parse_args()
     jobs = chosen(given.only)
@@ -566,7 +564,7 @@ def main() -> None:
         text = tables(given.archive)
         print(text)
         if given.write:
-            write_between(PAGE, MARKS, text)
+            KEPT.write(text)
     elif not jobs:
         parser.error(f"nothing in the list begins with {' or '.join(given.only)}")
     elif given.what == "one":

@@ -46,7 +46,7 @@ FIVE = ("fedavg", "scaffold", "fedcm", "fedadam", "fedlada")
 def final_runs() -> Mapping[str, Sequence[History]]:
     """The finals on CIFAR-100, five seeds a method."""
     chosen = finals.winners()
-    find = finals.in_archive(finals.ARCHIVE, chosen)
+    find = finals.in_archive(finals.KEPT["cifar100"].archive, chosen)
     return {method: [find(method, seed) for seed in finals.SEEDS] for method in chosen}
 
 

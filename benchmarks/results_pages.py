@@ -21,7 +21,7 @@ import readings
 import result_tables
 import scoreboard
 import search
-from many_runs import write_between
+from many_runs import Kept
 from result_pictures import digest_in, draw, every
 from server_table import server_table
 from simulator_table import simulator_table
@@ -31,8 +31,12 @@ from fedlada.workbench.report.table import Table
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (DOCS / "results.md", *sorted((DOCS / "results").glob("*.md")))
 PICTURES = DOCS / "images" / "results"
-OTHERS = (search, finals, readings)
-"""Scripts that also make runs, each with a page of its own."""
+OTHERS: tuple[tuple[Kept, Callable[[], str]], ...] = (
+    *((kept, partial(search.tables, kept.archive, dataset)) for dataset, kept in search.KEPT.items()),
+    *((kept, partial(finals.tables, kept.archive, dataset)) for dataset, kept in finals.KEPT.items()),
+    (readings.KEPT, partial(readings.tables, readings.KEPT.archive)),
+)
+"""Pages of scripts that also make runs."""
 REGION = re.compile(r"(<!-- made: ([\w.-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], Table]] = {
@@ -88,7 +92,7 @@ def differing_tables() -> list[str]:
 
 def differing_others() -> list[str]:
     """Pages of the other scripts whose tables are not what the archives give."""
-    return [f"{one.PAGE.relative_to(DOCS)} differs" for one in OTHERS if one.tables(one.ARCHIVE) not in _read(one.PAGE)]
+    return [f"{kept.page.relative_to(DOCS)} differs" for kept, tables in OTHERS if not kept.holds(tables())]
 
 
 def differing_pictures() -> list[str]:
@@ -102,8 +106,8 @@ def differing_pictures() -> list[str]:
 
 
 def write() -> None:
-    for one in OTHERS:
-        write_between(one.PAGE, one.MARKS, one.tables(one.ARCHIVE))
+    for kept, tables in OTHERS:
+        kept.write(tables())
     for page in PAGES:
         page.write_text(filled(_read(page)), encoding="utf-8")
     for picture in every():

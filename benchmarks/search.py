@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from many_runs import as_printed, folder_name, identity, marks, options, write_between
+from many_runs import Kept, as_printed, folder_name, identity, options, show
 
 from fedlada.paper.choices import values_of
 from fedlada.paper.flsim import published_values
@@ -38,11 +38,17 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.report.table import Table
 
-ARCHIVE = Path(__file__).parent / "results" / "search_h200_202611.json"
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "search.md"
-MARKS = marks("python benchmarks/search.py table --write")
+KEPT = {
+    "cifar100": Kept.at("search_h200_202611.json", "search.md", "python benchmarks/search.py table --write"),
+    "cifar10": Kept.at(
+        "search_cifar10_h200_202611.json",
+        "search-cifar10.md",
+        "python benchmarks/search.py table --dataset cifar10 --write",
+    ),
+}
+"""By data set."""
 DATASET = "cifar100"
-"""The one whose tables stand on the page."""
+"""Where none is named."""
 NUM_TRIALS = {"cifar100": 12, "cifar10": 12, "tinyimagenet": 6}
 """The best third of them goes on to stage two."""
 STAGES, EVALUATED, SMOOTH = (100, 200, 300), 5, 5
@@ -270,12 +276,12 @@ def in_archive(path: Path) -> Callable[[Trial], Outcome]:
 @cache
 def outcomes(method: str, dataset: str = DATASET) -> Sequence[Outcome]:
     """All trials of a method, from the committed archive."""
-    return tuple(map(_committed(), trials(method, dataset)))
+    return tuple(map(_committed(dataset), trials(method, dataset)))
 
 
 @cache
-def _committed() -> Callable[[Trial], Outcome]:
-    return in_archive(ARCHIVE)
+def _committed(dataset: str) -> Callable[[Trial], Outcome]:
+    return in_archive(KEPT[dataset].archive)
 
 
 def percent(value: float | None) -> str:
@@ -287,7 +293,8 @@ def row(one: Outcome, place: int, chosen: Outcome | None) -> tuple[str, ...]:
     means = [percent(one.mean(round)) for round in STAGES]
     if one.diverged is not None:
         means = [f"diverged in round {one.diverged[0] + 1}" if one.mean(STAGES[0]) is None else means[0], *means[1:]]
-    said = ["paper's"] * (one.trial.number == 1) + ["winner"] * (chosen is not None and one.trial is chosen.trial)
+    known = "published" if one.trial.method in LATER else "paper's"
+    said = [known] * (one.trial.number == 1) + ["winner"] * (chosen is not None and one.trial is chosen.trial)
     number = ", ".join([str(one.trial.number), *said])
     return (number, one.trial.text(), str(place), *means, percent(one.score(2)))
 
@@ -313,7 +320,7 @@ def summary(by_method: Mapping[str, Sequence[Outcome]]) -> Table:
         diverged = str(sum(one.diverged is not None for one in outcomes))
         score = percent(None if chosen is None else chosen.score(2))
         rows.append((NAMES[method], values, *means, score, printed, spread, diverged))
-    columns = ("method", "winner", *(f"A({round})" for round in STAGES), "score", "paper's values, A(100)")
+    columns = ("method", "winner", *(f"A({round})" for round in STAGES), "score", "trial 1, A(100)")
     return Table("Winners", (*columns, "A(100): min / median / max", "diverged"), tuple(rows))
 
 
@@ -327,17 +334,11 @@ def tables(archive: Path, dataset: str = DATASET) -> str:
 
 
 def main() -> None:
-    parser = options(__doc__, "runs/search", ARCHIVE, EVERY)
-    parser.add_argument("--dataset", choices=tuple(NUM_TRIALS), default=DATASET)
+    parser = options(__doc__, "runs/search", EVERY, NUM_TRIALS)
     given = parser.parse_args()
     methods = [method for method in EVERY if (method in SPACES if given.only is None else method in given.only)]
-    if given.write and given.dataset != DATASET:
-        parser.error(f"only {DATASET} has a page to write to: leave --write out")
     if given.what == "table":
-        text = tables(given.archive, given.dataset)
-        print(text)
-        if given.write:
-            write_between(PAGE, MARKS, text)
+        show(tables, KEPT, given, parser)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)
         run(methods, given)

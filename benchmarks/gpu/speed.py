@@ -186,14 +186,20 @@ def measure(federation: Federation, method: str, rounds: int = 4, **options) -> 
 
 
 def first() -> list[dict]:
-    """The first FedLADA round of a process and its preparation: with no kernel cached, then with all."""
+    """The first FedLADA round of a process and its preparation: with no kernel cached, then with all.
+
+    A process before it compiles the Python files of torch and Triton, as pip does when it installs them; some machines
+    come without that, and every process compiles them again then.
+    """
     code = "import speed; print(speed.measure(speed.Federation('cifar10'), 'fedlada', 1, precision='bf16')['first_s'])"
     here = os.pathsep.join([str(Path(__file__).resolve().parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        caches = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        for kernels in ("none cached", "cached"):
-            environment = {**os.environ, **caches, "PYTHONPATH": here}
+        plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        for number, kernels in enumerate(("none cached, Python files neither", "none cached", "cached")):
+            kept = f"{folder}/{min(number, 1)}"
+            caches = {"TRITON_CACHE_DIR": f"{kept}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{kept}/inductor"}
+            environment = {**plain, **caches, "PYTHONPATH": here, "PYTHONPYCACHEPREFIX": f"{folder}/python"}
             done = subprocess.run(
                 [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
             )
