@@ -466,3 +466,18 @@ def test_ignored_targets_of_a_classifier_are_no_classes(engine):
     output = result.model(torch.from_numpy(X[kept]).to(next(result.model.parameters()).dtype))
     correct = (output.argmax(1) == torch.from_numpy(Y[kept])).double().mean()
     assert result.history["test_accuracy"][-1] == pytest.approx(float(correct))
+
+
+def test_lazy_layers_are_named():
+    def lazy():
+        return nn.Sequential(nn.LazyLinear(3))
+
+    def known():
+        net = lazy()
+        net(torch.zeros(1, 4))
+        return net
+
+    for model in (lazy, lazy()):
+        with pytest.raises(ValueError, match=r"lazy layers, whose sizes are not known yet \(0.weight\)"):
+            run(model)
+    assert len(run(known).history) == 2

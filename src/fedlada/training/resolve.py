@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedlada.data.by_client import by_client
 from fedlada.data.given import Collate
@@ -169,7 +170,7 @@ def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Modu
     if dtype not in (None, torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if isinstance(model, nn.Module):
-        return model
+        return _of_known_size(model)
     if not callable(model):
         built_in = ", such as one of fedlada.models, lambda: fedlada.models.mlp(10)" if isinstance(model, str) else ""
         raise ValueError(f"model must be an nn.Module or a function that makes one{built_in}, got {model!r}")
@@ -182,7 +183,17 @@ def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Modu
             raise ValueError(f"the model could not be made: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"model must be an nn.Module or a function that makes one, got {type(made).__name__}")
-    return made
+    return _of_known_size(made)
+
+
+def _of_known_size(model: nn.Module) -> nn.Module:
+    lazy = [name for name, one in model.named_parameters() if is_lazy(one)]
+    if lazy:
+        raise ValueError(
+            f"the model has lazy layers, whose sizes are not known yet ({lazy[0]}): call it once on a batch in the "
+            "function that makes it"
+        )
+    return model
 
 
 def resolve_work(batch_size: int, local_epochs: int | None, local_steps: int | None) -> LocalWork:
