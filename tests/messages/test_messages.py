@@ -78,6 +78,8 @@ def test_every_preset_and_bare_code_suits_every_method(name, preset):
         ("Delta=int8", "no method sends 'Delta'"),
         ("sideways/delta=int8", "not a vector's name"),
         ("momentum=int8", "no method sends 'momentum'"),
+        ("elta=int8", "no method sends 'elta'"),
+        ("a=int8", "no method sends 'a'"),
         ("v=int8", "v must stay positive, which int8 does not guarantee"),
         ("v=float16", "v must stay positive"),
         ("delta=log8", "log8 is for second moments"),

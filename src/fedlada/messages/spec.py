@@ -75,11 +75,6 @@ class Messages:
         _check_pairs(rules, self.text)
         return rules
 
-    @property
-    def unusual_names(self) -> set[str]:
-        """Vectors with a rule here but in no preset."""
-        return {name for name in self.rules if not any(f"{name}=" in text for text in PRESETS.values())}
-
     def check_names(self, known: set[str]) -> None:
         """Refuse a rule for a vector that no method sends."""
         ways = {f"{path.partition('/')[0]}/{short(path)}" for path in known}

@@ -29,7 +29,7 @@ from fedlada.federation.cohorts import Cohorts, Everyone, FixedSize
 from fedlada.federation.partition import IID, Given, Partition
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.federation.schedules import Schedule, as_schedule
-from fedlada.messages.spec import Messages, short, vectors
+from fedlada.messages.spec import Messages, vectors
 from fedlada.methods.local import LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.personal import Personal
@@ -155,8 +155,7 @@ def resolve_messages(messages: str | Messages, method: FederatedMethod) -> Messa
         messages = Messages.parse(messages)
     messages.of(method)
     own = vectors(method)
-    if not messages.unusual_names <= {*own, *map(short, own)}:  # otherwise the other recipes need not be checked
-        messages.check_names({*own, *_known_vectors()})
+    messages.check_names({*own, *_known_vectors()})
     return messages
 
 
