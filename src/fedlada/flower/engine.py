@@ -248,7 +248,7 @@ class GridEngine(Engine):
         )
 
     def _message(self, client: int, content: RecordDict) -> Message:
-        node_id = self.nodes.present[client].node_id
+        node_id = self.nodes.present[client]
         group = str(self.plan.round)
         ttl = self.replies.time_limit + CLOCKS
         message = Message(content, dst_node_id=node_id, message_type=MessageType.TRAIN, group_id=group, ttl=ttl)

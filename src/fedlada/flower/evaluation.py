@@ -44,11 +44,11 @@ class ClientEvaluation(Observer):
         messages = {
             client: Message(
                 wire.content(engine.task(client, after=row["round"]), vectors),
-                dst_node_id=node.node_id,
+                dst_node_id=node_id,
                 message_type=MessageType.EVALUATE,
                 ttl=engine.replies.time_limit + CLOCKS,
             )
-            for client, node in sorted(engine.nodes.present.items())
+            for client, node_id in sorted(engine.nodes.present.items())
         }
         sent = sum(wire.packed_bytes(message.content) for message in messages.values())
         row["bytes_by_vector"]["down/(evaluation)"] = sent

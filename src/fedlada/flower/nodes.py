@@ -52,13 +52,6 @@ class Shared:
     """A digest of the model's untrained parameters and buffers."""
 
 
-@dataclass(frozen=True)
-class Node:
-    """A connected client."""
-
-    node_id: int
-
-
 class Nodes:
     """The clients connected now. New nodes are asked to identify themselves; a round never waits for a newcomer."""
 
@@ -76,7 +69,8 @@ class Nodes:
         self.time_limit = time_limit
         self.shared = shared
         self.num_clients = num_clients
-        self.present: dict[int, Node] = {}
+        self.present: dict[int, int] = {}
+        """The node of each connected client."""
         self.num_examples: dict[int, int] = {}
         """The last reported samples by client."""
         self.deadline = 0.0
@@ -89,14 +83,14 @@ class Nodes:
         here = set(self.grid.get_node_ids())
         if self.node_ids is not None:
             here &= set(self.node_ids.values())
-        for client, node in list(self.present.items()):
-            if node.node_id not in here:
-                log.warning("client %d has gone (node %d)", client, node.node_id)
+        for client, node_id in list(self.present.items()):
+            if node_id not in here:
+                log.warning("client %d has gone (node %d)", client, node_id)
                 del self.present[client]
         self._refused = {node_id: why for node_id, why in self._refused.items() if node_id in here}
         self._inbox.keep(here)
         resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < ASK_AGAIN}
-        known = {node.node_id for node in self.present.values()} | resting | set(self._inbox.asked.values())
+        known = set(self.present.values()) | resting | set(self._inbox.asked.values())
         greeting = wire.content(wire.Greeting(seed=str(self.shared.seed)))
         hello = {
             node_id: Message(greeting, dst_node_id=node_id, message_type=MessageType.QUERY, ttl=self.time_limit)
@@ -169,7 +163,7 @@ class Nodes:
             self._refused[node_id] = (why, time.monotonic())
             return
         self._refused.pop(node_id, None)
-        self.present[hello.client] = Node(node_id)
+        self.present[hello.client] = node_id
         self.take_number(hello.client, hello.num_examples)
         log.info("client %d is here (node %d) with %d samples", hello.client, node_id, hello.num_examples)
 

@@ -227,7 +227,7 @@ class MethodStrategy(Strategy):
         return [
             Message(
                 wire.content(engine.task(work.client), arrays, more=config),
-                dst_node_id=engine.nodes.present[work.client].node_id,
+                dst_node_id=engine.nodes.present[work.client],
                 message_type=MessageType.TRAIN,
             )
             for work in engine.plan.assignments
