@@ -33,9 +33,8 @@ class LocalWork:
 
     def batches(self, samples: Ints, stream: np.random.Philox, num_steps: int) -> list[Ints]:
         """The first `num_steps` batches of a round: each epoch is reshuffled, its last batch may be short."""
-        per_epoch = math.ceil(len(samples) / self.batch_size)
         batches: list[Ints] = []
         while len(batches) < num_steps:
             order = samples[permutation(stream, len(samples))]
-            batches += np.array_split(order, range(self.batch_size, len(order), self.batch_size))[:per_epoch]
+            batches += np.array_split(order, range(self.batch_size, len(order), self.batch_size))
         return batches[:num_steps]

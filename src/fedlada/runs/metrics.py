@@ -15,6 +15,7 @@ from torch import Tensor
 from fedlada.plots.curves import is_number
 from fedlada.runs.files import CannotWrite, write_text
 from fedlada.training.history import Row
+from fedlada.training.shown import EVALUATED
 
 COUNTS = ("bytes_up", "bytes_down")
 COHORTS = ("clients", "lost", "refused")
@@ -27,8 +28,6 @@ MEASURED |= {
     for what in ("loss", "accuracy")
     for of in ("", "_worst_decile", "_std")
 }
-EVALUATED = ("test_", "validation_", "full_train_", "client_", "personal_")
-"""Prefixes of metrics that are measured only in some rounds."""
 
 
 def is_evaluated(row: Row) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class GeometricMedian(Combiner):
             for vectors, (_, middle) in zip(columns, named_tensors(start), strict=True)
         ]
         order = iter(found)
-        return map_tensors(lambda _: next(order), replace(start))
+        return map_tensors(lambda _: next(order), start)
 
     def _median(self, vectors: Sequence[Tensor], given: Tensor, middle: Tensor) -> Tensor:
         for _ in range(self.steps):

@@ -18,8 +18,9 @@ from fedlada.plots.curves import is_number
 from fedlada.runs.archived import is_archived, mark_archived, said_of
 from fedlada.runs.config import read_config
 from fedlada.runs.files import write_json
-from fedlada.runs.metrics import EVALUATED, is_evaluated, read_rows, write_rows
+from fedlada.runs.metrics import is_evaluated, read_rows, write_rows
 from fedlada.training.history import Row
+from fedlada.training.shown import EVALUATED
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING, device_kind, digest, unnamed_data
 from fedlada.workbench.campaign.store import diverged_in
 from fedlada.workbench.experiment import Experiment

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fedlada.plots.curves import is_number
-from fedlada.runs.metrics import EVALUATED
 from fedlada.training.history import Row
+from fedlada.training.shown import EVALUATED
 from fedlada.training.target import ACCURACY, Target, judged_by, lower_is_better
 from fedlada.workbench.report.records import OWN_DATA, RunRecord, flattened, target_of
 
