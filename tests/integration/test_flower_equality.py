@@ -161,6 +161,18 @@ def test_secret_noise_is_never_drawn_twice_and_what_is_released_again_is_counted
     assert "secret" in (tmp_path / "config.json").read_text()
 
 
+def test_each_run_of_a_strategy_solves_for_its_own_noise():
+    method = recipes.fedavg()
+    budget = {**PRIVATE, "combiner": Private(0.5, epsilon=2.0, delta=1e-4)}
+    strategy = strategy_of(method, noise="seed", **budget)
+    for rounds in (1, 3):
+        real = strategy.run(grid_of(method), rounds, progress=False)
+        simulated = simulate(method, rounds, **budget)
+        assert len(real.history) == rounds
+        assert real.method.combiner == simulated.method.combiner
+        assert_same_bits(real, simulated)
+
+
 def test_a_private_round_without_answers_releases_noise_alone():
     """As an empty one of a simulation: the model moves, the budget is spent."""
     method = recipes.fedavg()

@@ -176,13 +176,13 @@ class MethodStrategy(Strategy):
         count("rounds", rounds)
         count("checkpoint_every", checkpoint_every)
         observers = as_observers(callbacks)
-        self.method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
+        method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
         _speak()
-        simulation, engine, nodes = self._simulation(grid, around, run_name(out))
+        simulation, engine, nodes = self._simulation(method, grid, around, run_name(out))
         folder = None
         if out is not None:
             nodes.num_examples.update(stored_examples(out, self.num_clients))
-            config = self._config(engine, rounds)
+            config = self._config(method, engine, rounds)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             folder.check(simulation, rounds)
             engine.checkpoints = folder.checkpoints.rounds
@@ -260,13 +260,13 @@ class MethodStrategy(Strategy):
             raise ValueError("the strategy has a round loop of its own: call strategy.run(grid, around=wrapper)")
         return self.engine
 
-    def _simulation(self, grid: Grid, around: Strategy | None, name: str) -> tuple[Simulation, GridEngine, Nodes]:
-        answer = "delta" if around is None else "params"
-        # A wrapper bounds and adds noise itself, for a plain mean.
-        method = self.method if around is None else replace(self.method, combiner=Mean())
+    def _simulation(
+        self, method: FederatedMethod, grid: Grid, around: Strategy | None, name: str
+    ) -> tuple[Simulation, GridEngine, Nodes]:
         engine = GridEngine(
             self.model,
-            method,
+            # A wrapper bounds and adds noise itself, for a plain mean.
+            method if around is None else replace(method, combiner=Mean()),
             self.loss,
             settings=Settings(
                 run=name,
@@ -275,14 +275,14 @@ class MethodStrategy(Strategy):
                 work=self.work,
                 threads=self.threads,
                 size_bound=self.size_bound,
-                answer=answer,
+                answer="delta" if around is None else "params",
             ),
             replies=self.replies,
             device=self.device,
             dtype=self.dtype,
         )
         shared = Shared(
-            method=wire.fingerprint(self.method),
+            method=wire.fingerprint(method),
             seed=self.seed,
             num_params=engine.initial_params().numel(),
             untrained=untrained_digest(self.model),
@@ -315,11 +315,11 @@ class MethodStrategy(Strategy):
         self.engine = engine
         return simulation, engine, nodes
 
-    def _config(self, engine: GridEngine, rounds: int) -> dict[str, Any]:
+    def _config(self, method: FederatedMethod, engine: GridEngine, rounds: int) -> dict[str, Any]:
         return {
             "engine": "flower",
             "run": engine.settings.run,
-            **describe_method(self.method),
+            **describe_method(method),
             "num_params": engine.initial_params().numel(),
             "num_clients": self.num_clients,
             "cohorts": words_of(self.cohorts),
