@@ -220,5 +220,7 @@ def describe_schedule(schedule: Any) -> str | float:
     if not is_dataclass(schedule):
         return float(schedule(1))
     values = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
-    words = {name: describe_schedule(value) if callable(value) else repr(value) for name, value in values.items()}
+    words = {
+        name: describe_schedule(value) if callable(value) else describe_value(value) for name, value in values.items()
+    }
     return f"{type(schedule).__qualname__}({', '.join(f'{name}={word}' for name, word in words.items())})"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import fields, is_dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import map_inside
+from fedlada.methods.state import held_by
 
 PARTS = "parts"
 """Key in the configuration of a run with a user's own method: the parts it is made of."""
@@ -25,8 +27,7 @@ def describe_part(part: object) -> str:
         if is_dataclass(part)
         else getattr(part, "__dict__", {})
     )
-    named = map_inside(_Named, own)
-    return f"{type(part).__qualname__}({', '.join(f'{k}={describe_value(v)}' for k, v in sorted(named.items()))})"
+    return f"{type(part).__qualname__}({', '.join(f'{k}={describe_value(v)}' for k, v in sorted(own.items()))})"
 
 
 def describe_method(method: FederatedMethod) -> dict[str, Any]:
@@ -48,8 +49,8 @@ def describe_method(method: FederatedMethod) -> dict[str, Any]:
 
 
 def words_of(thing: object) -> str:
-    """The repr of a part; a default repr, which is only a memory address, is replaced by the attributes."""
-    return describe_part(thing) if _says_its_place(thing) else repr(thing)
+    """The repr of a part; one that is only a memory address, or omits numbers, is replaced by the attributes."""
+    return describe_part(thing) if _says_its_place(thing) or _named(thing) is not thing else repr(thing)
 
 
 def _says_its_place(thing: object) -> bool:
@@ -58,20 +59,50 @@ def _says_its_place(thing: object) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """A setting as text: a tensor by a digest of its values, a function by its name."""
-    value = map_inside(_Named, value)
+    """A setting as text: a tensor or an array by a digest of its values, a function by its name."""
+    value = _named(value)
     if isinstance(value, (FunctionType, MethodType)):
         return value.__qualname__
     return type(value).__qualname__ if _says_its_place(value) else repr(value)
 
 
-class _Named:
-    """A tensor by a digest of its values: its own repr omits the middle and names the device."""
+def _named(value: Any) -> Any:
+    """The same value with a digest for each tensor and array inside; a value without any is returned itself."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return _Named(value)
+    if isinstance(value, dict):
+        by_key = {key: _named(item) for key, item in value.items()}
+        return by_key if any(by_key[key] is not item for key, item in value.items()) else value
+    if isinstance(value, (tuple, list)):
+        inside = [_named(item) for item in value]
+        if all(new is old for new, old in zip(inside, value, strict=True)):
+            return value
+        is_named = hasattr(value, "_fields")
+        return type(value)(*inside) if is_named else inside if isinstance(value, list) else tuple(inside)
+    if is_dataclass(value) and not isinstance(value, type):
+        held = held_by(value)
+        if (by_name := _named(held)) is held:
+            return value
+        value = copy.copy(value)
+        for name, item in by_name.items():
+            object.__setattr__(value, name, item)
+    return value
 
-    def __init__(self, tensor: Tensor) -> None:
-        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        digest = hashlib.sha256(content).hexdigest()[:16]
-        self.words = f"tensor({tuple(tensor.shape)}, {tensor.dtype}, {digest})"
+
+class _Named:
+    """A tensor or an array by a digest of its values: its own repr omits some, and that of a tensor has its device."""
+
+    def __init__(self, values: Tensor | np.ndarray) -> None:
+        kind = "tensor" if isinstance(values, Tensor) else "array"
+        digest = hashlib.sha256(_content(values)).hexdigest()[:16]
+        self.words = f"{kind}({tuple(values.shape)}, {values.dtype}, {digest})"
 
     def __repr__(self) -> str:
         return self.words
+
+
+def _content(values: Tensor | np.ndarray) -> bytes:
+    if isinstance(values, Tensor):
+        return values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    # The bytes of an array of objects are their addresses.
+    return repr(_named(values.tolist())).encode() if values.dtype.hasobject else values.tobytes()

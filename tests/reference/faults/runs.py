@@ -78,7 +78,7 @@ FAULTS: Faults = {
         "describe_schedule(value) if callable(value)",
         "float(value(1)) if callable(value)",
     ),
-    "config: a tensor by its shape": ("runs/parts.py", "{tensor.dtype}, {digest})", "{tensor.dtype})"),
+    "config: a tensor by its shape": ("runs/parts.py", "{values.dtype}, {digest})", "{values.dtype})"),
 }
 
 
