@@ -170,10 +170,29 @@ def test_a_run_that_goes_on_keeps_what_is_best_of_all(tmp_path):
 def test_another_metric_than_before_is_refused(tmp_path):
     run(tmp_path, Y, 3, rounds=2)
     before = (tmp_path / "config.json").read_bytes()
-    with pytest.raises(ValueError, match="keeps its best model by test_accuracy, not test_loss: leave best as it was"):
+    with pytest.raises(ValueError, match="keeps its best model by test_accuracy, not test_loss: leave best out"):
         run(tmp_path, Y, 3, rounds=4, best="test_loss")
     assert (tmp_path / "config.json").read_bytes() == before
     run(tmp_path, Y, 3, rounds=4)
+    run(tmp_path / "named", Y, 3, rounds=2, best="test_loss")
+    with pytest.raises(ValueError, match="keeps its best model by test_loss, not test_accuracy: set best to test_loss"):
+        run(tmp_path / "named", Y, 3, rounds=4)
+
+
+def test_a_metric_that_comes_later_leaves_the_best_model_alone(tmp_path):
+    """A callback measures, from round 3 on, the metric that would have judged the run from its first round."""
+
+    def measure(_simulation, row):
+        if row["round"] >= 3:
+            row["test_accuracy"] = 0.1 * row["round"]
+
+    for name, parts in (("whole", [6]), ("parts", [4, 6])):
+        for rounds in parts:
+            run(tmp_path / name, Y, 3, rounds=rounds, test=None, client_test=0.3, callbacks=[measure])
+    whole, parts = (kept(tmp_path / name) for name in ("whole", "parts"))
+    assert whole[:2] == parts[:2]
+    assert whole[0] == "client_accuracy"
+    assert torch.equal(whole[2], parts[2])
 
 
 @dataclass(frozen=True, kw_only=True)

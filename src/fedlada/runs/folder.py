@@ -7,7 +7,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,21 +237,20 @@ class RunFolder(Observer):
             (self.path / DISCARDED).unlink(missing_ok=True)
         self._num_lines = simulation.round
         # A best round after the checkpoint will be run again too, so only the value before it counts here.
-        self._best = self._best_so_far(simulation)
-        self._judged_by = None if self._best is None else simulation.best or simulation.history.judged_by
+        metric = simulation.best or _first_judge(simulation.history)
+        if metric is None or self.checkpoints.best_metric() is None or not simulation.history.measured(metric)[1]:
+            metric = None
+        self._best = None if metric is None else simulation.history.best(metric)
+        self._judged_by = metric
         self._new_best = None
-
-    def _best_so_far(self, simulation: Simulation) -> float | None:
-        """The value of the best parameters that are stored."""
-        if self.checkpoints.best_metric() is None or not simulation.history:
-            return None
-        return simulation.history.best(simulation.best)
 
     def _refuse_another_best(self, simulation: Simulation, rows: list[Row]) -> None:
         """Refuse another metric than the one by which the best parameters were chosen so far."""
-        kept_by, metric = self.checkpoints.best_metric(), simulation.best or simulation.history_of(rows).judged_by
-        if kept_by is not None and rows and kept_by != metric:
-            raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: leave best as it was")
+        kept_by, usual = self.checkpoints.best_metric(), _first_judge(rows)
+        metric = simulation.best or usual
+        if kept_by is not None and metric is not None and kept_by != metric:
+            way_out = "leave best out" if kept_by == usual else f"set best to {kept_by}"
+            raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: {way_out}")
 
     def _put_metrics_aside(self) -> str:
         """Keep the file under an unused name: lines after a damaged one may be intact."""
@@ -261,6 +260,11 @@ class RunFolder(Observer):
         old = next(self.path / name for name in names if not (self.path / name).exists())
         shutil.copy2(self.metrics_path, old)
         return f"; the metrics as they were are in {old}"
+
+
+def _first_judge(rows: Sequence[Row]) -> str | None:
+    """The metric by which the best model is kept by default, to the run's end; None if no row has one."""
+    return next((metric for row in rows if row.get(metric := judged_by(row)) is not None), None)
 
 
 def ran_by(simulation: Simulation) -> dict[str, Any]:

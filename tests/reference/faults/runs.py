@@ -45,7 +45,7 @@ FAULTS: Faults = {
         "return round(value, 6) if math.isfinite",
     ),
     "best: the last of equals": ("training/target.py", "else value > other", "else value >= other"),
-    "best: forgotten on resuming": (FOLDER, "return simulation.history.best(simulation.best)", "return None"),
+    "best: forgotten on resuming": (FOLDER, "else simulation.history.best(metric)", "else None"),
     "best: parameters of the checkpoint": (
         FOLDER,
         "params, row, metric = self._new_best",
