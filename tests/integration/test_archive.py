@@ -394,6 +394,8 @@ def changed(path, **values):
         (lambda path: changed(path, run={"bytes_up": [[5, 3]]}), "at its run 1: there are 3 numbers in the place of 4"),
         (lambda path: changed(path, run={"test_loss": {"steps": 3, "values": [1, 2]}}), "not of rounds 1 to 4"),
         (lambda path: changed(path, run={"test_loss": {"values": [1, 2]}}), "'steps' is missing"),
+        (lambda path: changed(path, run={"bytes_up": [[5, 10**18]]}), f"{10**18} numbers in the place of 4"),
+        (lambda path: changed(path, run={"rounds": 10**18}), f"it has {10**18} rounds, more than the 1000000"),
         (lambda path: changed(path, run={"rounds": "many"}), "'many' is not a whole number"),
         (lambda path: changed(path, run={"config": 3}), "is damaged at its run 1"),
         (lambda path: changed(path, run={"config": {"model": [1]}}), "at its run 1: its model is [1]"),

@@ -34,6 +34,8 @@ EVERY_ROUND = ("bytes_up", "bytes_down", "nd_up", "nd_down")
 """Columns kept for every round."""
 AT_EVALUATIONS = ("train_loss", "drift")
 """Columns known for every round, but kept for evaluated rounds only."""
+MOST_ROUNDS = 1_000_000
+"""Rounds of a run that are read: a short file can ask for any number."""
 NOBODY: Row = {"clients": [], "lost": [], "refused": [], "idle": []}
 """Columns that are not kept: which clients took part."""
 
@@ -147,6 +149,8 @@ class ArchivedRun:
         left = dict(values)
         config, num_rounds, seconds = left.pop("config"), whole(left.pop("rounds")), number(left.pop("seconds"))
         diverged, data, origin = left.pop("diverged", None), left.pop("data", None), whole(left.pop("made"))
+        if num_rounds > MOST_ROUNDS:
+            raise ValueError(f"it has {num_rounds} rounds, more than the {MOST_ROUNDS} that are read")
         if not isinstance(data, str | None):
             raise ValueError(f"its data are {data!r}")
         if origin >= len(origins):
@@ -249,11 +253,10 @@ def packed(values: Sequence[float]) -> Any:
 
 def unpacked(stored: Any, length: int) -> list[float]:
     """Decode the numbers, of which there must be `length`."""
-    pairs = [[stored, length]] if is_number(stored) else stored
-    values = [one for value, times in pairs for one in [number(value)] * whole(times)]
-    if len(values) != length:
-        raise ValueError(f"there are {len(values)} numbers in the place of {length}")
-    return values
+    pairs: Sequence[Any] = [[stored, length]] if is_number(stored) else stored
+    if (found := sum(whole(times) for _, times in pairs)) != length:
+        raise ValueError(f"there are {found} numbers in the place of {length}")
+    return [one for value, times in pairs for one in [number(value)] * times]
 
 
 def packed_column(by_round: Mapping[int, float]) -> dict[str, Any]:
