@@ -98,9 +98,14 @@ class History(Sequence[Row]):
 
         The metric is by default the test accuracy; without test data the validation's, then the clients'.
         """
+        place = self._place_of(target, metric)
+        return None if place is None else self.rows[place]["round"]
+
+    def _place_of(self, target: float, metric: str | None) -> int | None:
+        """The place of the first row that reached the target."""
         name = metric or self._accuracy
-        pairs = zip(*self.measured(name), strict=True)
-        return next((round for round, value in pairs if is_reached(name, value, target)), None)
+        values = ((place, row.get(name)) for place, row in enumerate(self.rows))
+        return next((place for place, value in values if value is not None and is_reached(name, value, target)), None)
 
     @property
     def _accuracy(self) -> str:
@@ -108,9 +113,12 @@ class History(Sequence[Row]):
         return ACCURACY if lower_is_better(self.judged_by) else self.judged_by
 
     def bytes_to(self, target: float, metric: str | None = None) -> int | None:
-        """Total traffic in bytes, up and down, until the first evaluation that reached the target."""
-        arrived = self.rounds_to(target, metric)
-        return None if arrived is None else sum(row["bytes_up"] + row["bytes_down"] for row in self.rows[:arrived])
+        """Total traffic in bytes, up and down, until the first evaluation that reached the target.
+
+        Of a slice, the traffic of its own rounds.
+        """
+        place = self._place_of(target, metric)
+        return None if place is None else sum(row["bytes_up"] + row["bytes_down"] for row in self.rows[: place + 1])
 
     def best(self, metric: str | None = None) -> float | None:
         """The highest value of a metric, or the lowest of a loss; by default of the metric that judges the run.
@@ -128,7 +136,7 @@ class History(Sequence[Row]):
             import pandas
         except ImportError:
             raise missing("history.to_pandas() needs pandas", "pandas") from None
-        return pandas.DataFrame(self.rows).set_index("round")
+        return pandas.DataFrame(self.rows or {"round": range(0)}).set_index("round")
 
 
 def client_number(client: object, names: Sequence[str], num_clients: int | None) -> int:
