@@ -127,6 +127,9 @@ def test_what_does_not_fit_is_refused():
         as_combiner("median:3")
     with pytest.raises(ValueError, match="name or name:number, such as norm-bound:10, got 'krum:two'"):
         as_combiner("krum:two")
+    for number in ("1.7", "inf", "nan"):
+        with pytest.raises(ValueError, match=f"krum takes a whole number of malicious clients, got {number}"):
+            as_combiner(f"krum:{number}")
     with pytest.raises(ValueError, match="fedexp has a combiner of its own"):
         run(recipes.fedexp(), combiner="median")
 

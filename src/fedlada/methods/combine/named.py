@@ -19,7 +19,7 @@ COMBINERS: dict[str, Callable[[float | None], Combiner]] = {
     "norm-bound": lambda value: NormBound(max_norm=value),
     "trimmed-mean": lambda value: TrimmedMean() if value is None else TrimmedMean(share=value),
     "median": lambda _: Median(),
-    "krum": lambda value: Krum() if value is None else Krum(num_bad=int(value)),
+    "krum": lambda value: Krum() if value is None else _krum(value),
     "geometric-median": lambda _: GeometricMedian(),
 }
 """Factories by name; each takes one number or None."""
@@ -49,6 +49,12 @@ def as_combiner(given: Combiner | str) -> Combiner:
     except ValueError:
         raise ValueError(f"combiner must be a name or name:number, such as norm-bound:10, got {given!r}") from None
     return COMBINERS[name](value)
+
+
+def _krum(num_bad: float) -> Krum:
+    if not num_bad.is_integer():
+        raise ValueError(f"combiner krum takes a whole number of malicious clients, got {num_bad:g}")
+    return Krum(num_bad=int(num_bad))
 
 
 def is_private(given: str) -> bool:
