@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import fedlada
 from fedlada import recipes
 from fedlada.methods.combine import Combiner, Mean
 from fedlada.runs.config import first_difference
+from fedlada.runs.folder import RunFolder
 from small_federation import grid_of, strategy_of
 from tasks import UNEQUAL, blobs, small_net
 
@@ -94,3 +96,19 @@ def test_the_cause_is_named_and_not_a_digest(tmp_path):
     ):
         with pytest.raises(ValueError, match=f"holds another run {sentence}: choose another folder"):
             from_python(tmp_path, 2, **{"partition": None, **changes})
+
+
+def test_numpy_numbers_are_stored_as_plain_ones(tmp_path):
+    whole = {"eval_every": 2, "eval_batch_size": 50, "personal_steps": 1, "personal_every": 2, "threads": 1}
+    as_numpy = {name: np.int64(value) for name, value in whole.items()}
+    from_python(tmp_path / "run", np.int64(2), client_test=0.3, **as_numpy)
+    assert len(from_python(tmp_path / "run", 3, client_test=0.3, **whole).history) == 3
+    method, out = recipes.fedavg(), tmp_path / "federation"
+    for numbers in ({"eval_every": 2, "size_bound": 9.0}, {"eval_every": np.int64(2), "size_bound": np.float32(9)}):
+        strategy_of(method, **numbers).run(grid_of(method), 2, out=out, progress=False)
+
+
+def test_a_configuration_that_is_no_json_is_one_sentence(tmp_path):
+    folder = RunFolder(tmp_path, {"made": object})
+    with pytest.raises(ValueError, match="a run's configuration holds numbers and text, got <class 'object'>"):
+        from_python(folder, 1)

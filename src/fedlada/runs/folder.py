@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -163,7 +164,7 @@ class RunFolder(Observer):
 
     def _checked_config(self, config: dict[str, Any], simulation: Simulation, num_rounds: int) -> dict[str, Any]:
         """The configuration to store; refuses a folder that holds another run."""
-        config = json.loads(json.dumps(config))  # so that it compares equal to a stored one
+        config = json.loads(json.dumps(config, default=_plain_number))  # so that it compares equal to a stored one
         path = self.path / "config.json"
         if path.exists():
             if is_experiment(config):
@@ -260,6 +261,13 @@ class RunFolder(Observer):
         old = next(self.path / name for name in names if not (self.path / name).exists())
         shutil.copy2(self.metrics_path, old)
         return f"; the metrics as they were are in {old}"
+
+
+def _plain_number(value: object) -> object:
+    """A NumPy number as a Python one."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise ValueError(f"a run's configuration holds numbers and text, got {value!r}")
 
 
 def _first_judge(rows: Sequence[Row]) -> str | None:
