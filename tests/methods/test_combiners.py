@@ -12,7 +12,7 @@ from fedlada.combine import Extrapolated, GeometricMedian, Krum, Mean, Median, N
 import fedlada
 from fedlada import FederatedMethod, Upload, recipes
 from fedlada.methods.state import map_tensors
-from tasks import blobs, small_net
+from tasks import UNEQUAL, blobs, small_net
 
 RANDOM = np.random.default_rng(0)
 DELTAS = RANDOM.standard_normal((9, 6))
@@ -103,6 +103,23 @@ def test_an_even_median_is_the_mean_of_the_middle_two():
 def test_unequal_weights_are_refused_where_they_mean_nothing(combiner):
     with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
         combiner.combine(uploads(), WEIGHTS)
+
+
+@pytest.mark.parametrize("combiner", ["trimmed-mean", "median", "krum:1"])
+def test_unequal_weights_are_refused_before_the_first_round(combiner):
+    planned = []
+
+    def rate(round):
+        planned.append(round)
+        return 0.05
+
+    settings = {"combiner": combiner, "weights": "examples", "cohort_size": None}
+    with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
+        run(recipes.fedavg(), lr=rate, partition=UNEQUAL, **settings)
+    assert planned == []
+    equal = [range(start, start + 20) for start in range(0, 100, 20)]
+    assert len(run(recipes.fedavg(), partition=[*equal, []], rounds=1, lr=rate, **settings).history) == 1
+    assert planned == [1]
 
 
 def test_krum_goes_on_where_clients_are_missing():

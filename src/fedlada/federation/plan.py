@@ -149,6 +149,11 @@ class Plan:
         """Whether batches differ in size."""
         return any(len(own) % self.work.batch_size for own in self.clients)
 
+    @property
+    def has_equal_weights(self) -> bool:
+        """Whether all clients that have samples count the same in a mean."""
+        return len({self.weight(client) for client, own in enumerate(self.clients) if len(own)}) == 1
+
     def weight(self, client: int) -> float:
         """This client's weight in a mean."""
         return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))

@@ -25,7 +25,7 @@ from fedlada.federation.plan import Plan, RoundPlan, Rounds
 from fedlada.federation.randomness import seed_generators, torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
-from fedlada.methods.combine import Private
+from fedlada.methods.combine import Combiner, Private
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.methods.server_check import check_server
 from fedlada.methods.state import Kept, Server, all_finite
@@ -87,6 +87,7 @@ class Simulation:
         self.exchange = Exchange(messages, engine.method, plan.seed)
         if isinstance(plan.cohorts, FixedSize | Everyone):
             engine.method.combiner.check(len(plan.cohorts.draw(plan.num_clients, plan.seed, 1)))
+        _refuse_unequal_weights(engine.method.combiner, plan)
         self.attack, self.attackers = attack, frozenset[int]()
         self.forgery: Forgery | None = None
         if attack is not None:
@@ -307,6 +308,12 @@ class Simulation:
         mean = result.mean.delta if result.trained is None else result.trained
         cross = torch.dot(mean.double(), moved)
         return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
+
+
+def _refuse_unequal_weights(combiner: Combiner, plan: Rounds) -> None:
+    """Refuse, before anything is trained, weights that the combiner would refuse after the first round."""
+    if getattr(combiner, "weights_equally", False) and isinstance(plan, Plan) and not plan.has_equal_weights:
+        raise ValueError(f"{type(combiner).__name__} weights every client equally: use weights='uniform'")
 
 
 def _how_to_clip(method: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ class Krum(Combiner):
     All vectors come from the same client. Distances are sums over vectors, each divided by its median over all pairs,
     so that second moments count as much as the update.
     """
+
+    weights_equally: ClassVar[bool] = True
 
     num_bad: int = 1
     """Malicious clients to withstand; a cohort needs 2 * num_bad + 3. If fewer answer, fewer are withstood."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from fedlada.methods.state import Upload
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(Combiner):
     """The coordinate-wise mean without the largest and smallest values (Yin et al. 2018)."""
+
+    weights_equally: ClassVar[bool] = True
 
     share: float = 0.1
     """Share of the clients trimmed at each end; rounded down, but at least one client if there are three."""
@@ -36,6 +39,8 @@ class TrimmedMean(Combiner):
 @dataclass(frozen=True, kw_only=True)
 class Median(Combiner):
     """The coordinate-wise median; with an even number of clients, the mean of the middle two."""
+
+    weights_equally: ClassVar[bool] = True
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         return by_column(gathered(uploads, weights, "Median"), middle_of)
