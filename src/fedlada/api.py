@@ -192,6 +192,8 @@ def simulate(
             the machine; large models on an idle CPU gain from more.
         dtype: torch.float32 or torch.float64, or their names, for model and data; by default the model's own.
     """
+    if torch.is_inference_mode_enabled():
+        raise ValueError("torch.inference_mode() has no gradients to train with: call simulate outside it")
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
     work = resolve_work(batch_size, local_epochs, local_steps)
@@ -249,19 +251,20 @@ def simulate(
     )
     chosen = with_solved_noise(chosen, plan.cohorts, plan.num_clients, rounds)
     is_alone = processes.num_processes() == 1
-    runner = choose_engine(
-        engine,
-        network,
-        chosen,
-        train_samples,
-        loss,
-        device=place,
-        dtype=dtype,
-        precision=precision,
-        num_steps=rounds * plan.largest_num_steps,
-        short_batches=plan.has_short_batches,
-        cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) and is_alone else None,
-    )
+    with torch.enable_grad():  # the caller may be in a block of torch.no_grad()
+        runner = choose_engine(
+            engine,
+            network,
+            chosen,
+            train_samples,
+            loss,
+            device=place,
+            dtype=dtype,
+            precision=precision,
+            num_steps=rounds * plan.largest_num_steps,
+            short_batches=plan.has_short_batches,
+            cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) and is_alone else None,
+        )
     if not is_alone:
         from fedlada.engines.distributed import DistributedEngine
 

@@ -41,6 +41,19 @@ def test_one_call_trains_a_model():
     assert result.stopped == "all 15 rounds were run"
 
 
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_gradients_are_switched_on_where_the_caller_has_none(engine):
+    settings = {"engine": engine, "client_test": 0.3, "personal_steps": 1}
+    expected = run(**settings)
+    with torch.no_grad():
+        found = run(**settings)
+        assert not torch.is_grad_enabled()
+    assert torch.equal(found.server.params, expected.server.params)
+    assert found.history["personal_accuracy"] == expected.history["personal_accuracy"]
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"inference_mode\(\) has no gradients .* outside it"):
+        run(**settings)
+
+
 def bare(**given):
     return fedlada.simulate(small_net(), (X, Y), rounds=2, batch_size=20, **given)
 

@@ -138,7 +138,7 @@ class Simulation:
         other observers add to a row.
         """
         count("rounds", num_rounds)
-        with cpu_threads(self.engine.device, self.threads), freed_memory_kept(self.engine.device):
+        with self._set_up():
             self._run(num_rounds, observers, folder)
 
     def _run(self, num_rounds: int, observers: Sequence[Observer], folder: Observer | None) -> None:
@@ -185,8 +185,15 @@ class Simulation:
 
     def run_round(self, is_last: bool = False) -> Row:
         """One round; its row is added to the history. If it fails, nothing has changed."""
-        with cpu_threads(self.engine.device, self.threads), freed_memory_kept(self.engine.device):
+        with self._set_up():
             return self._run_round(is_last)
+
+    @contextmanager
+    def _set_up(self) -> Iterator[None]:
+        """Threads, memory and gradients as a round needs them, whatever the caller has set."""
+        device = self.engine.device
+        with torch.enable_grad(), cpu_threads(device, self.threads), freed_memory_kept(device):
+            yield
 
     def _run_round(self, is_last: bool) -> Row:
         start = time.perf_counter()
