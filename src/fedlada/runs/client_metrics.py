@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedlada.runs.files import CannotWrite, write_text
+from fedlada.runs.files import append_text, write_text
 from fedlada.training.history import ClientValues
 
 FILE = "client_metrics.jsonl"
@@ -13,11 +13,7 @@ FILE = "client_metrics.jsonl"
 
 def append_values(folder: Path, values: ClientValues) -> None:
     """Add a round's line."""
-    try:
-        with (folder / FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values, allow_nan=False) + "\n")
-    except OSError as error:
-        raise CannotWrite(folder / FILE, error) from None
+    append_text(folder / FILE, json.dumps(values, allow_nan=False) + "\n")
 
 
 def read_values(folder: Path) -> list[ClientValues]:

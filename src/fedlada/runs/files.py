@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,18 @@ def write_json(path: Path, value: Any) -> None:
 def write_text(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
     write_atomic(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def append_text(path: Path, text: str) -> None:
+    """Add text at a file's end, whole or not at all: a later attempt must not continue half a line."""
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        with suppress(OSError):  # a file that could not be made
+            os.truncate(path, size)
+        raise CannotWrite(path, error) from None
 
 
 def digest(path: Path) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from fedlada.plots.curves import is_number
-from fedlada.runs.files import CannotWrite, write_text
+from fedlada.runs.files import append_text, write_text
 from fedlada.training.history import Row
 from fedlada.training.shown import EVALUATED
 
@@ -101,8 +101,4 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 
 def append_row(path: Path, row: Row) -> None:
     """Add one line."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(to_line(row))
-    except OSError as error:
-        raise CannotWrite(path, error) from None
+    append_text(path, to_line(row))
