@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -36,9 +36,9 @@ class Exchange:
         rules = [rule for path, rule in self.rules.items() if path.startswith(direction)]
         return all(rule.codec.is_exact and rule.every == 1 for rule in rules)
 
-    def travels(self, path: str, round: int, already_sent: Collection[str] = ()) -> bool:
-        """Whether a vector is part of this round's message: up every n rounds, down unless the client has it."""
-        return path not in already_sent if path.startswith("down/") else round % self.rules[path].every == 0
+    def travels(self, path: str, round: int) -> bool:
+        """Whether a vector is part of this round's messages: down always, up every n rounds."""
+        return path.startswith("down/") or round % self.rules[path].every == 0
 
     def waits(self, round: int) -> set[str]:
         """Names of the vectors that clients do not send in this round: the server keeps its own."""
@@ -49,13 +49,11 @@ class Exchange:
         every = self.rules[path].every
         return (round - 1) // every * every
 
-    def encode(
-        self, state: Broadcast | Upload, round: int, client: int = 0, already_sent: Collection[str] = ()
-    ) -> dict[str, Encoded]:
-        """Each vector sent in this round, encoded, except those that the client already has."""
+    def encode(self, state: Broadcast | Upload, round: int, client: int = 0) -> dict[str, Encoded]:
+        """Each vector sent in this round, encoded."""
         encoded = {}
         for path, (_, vector) in zip(paths(state), named_tensors(state), strict=True):
-            if self.travels(path, round, already_sent):
+            if self.travels(path, round):
                 rule = self.rules[path]
                 # An unchanged vector is encoded to the same bits: a client may already have it.
                 when = self.version(path, round) if path.startswith("down/") and rule.every > 1 else round
@@ -113,12 +111,12 @@ class Exchange:
 
         return map_tensors(received, like)
 
-    def expected(self, like: Broadcast | Upload, round: int, already_sent: Collection[str] = ()) -> dict[str, Expected]:
+    def expected(self, like: Broadcast | Upload, round: int) -> dict[str, Expected]:
         """The vectors that a receiver expects in a message of this round."""
         return {
             path: Expected(self.rules[path].codec, self._sent(vector).numel(), vector.dtype)
             for path, (_, vector) in zip(paths(like), named_tensors(like), strict=True)
-            if self.travels(path, round, already_sent)
+            if self.travels(path, round)
         }
 
     def about(self, round: int) -> dict[str, Any]:

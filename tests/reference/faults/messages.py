@@ -55,7 +55,7 @@ FAULTS: Faults = {
         "exchange.rest(wanted, received,",
         "exchange.rest(outward(answer.upload), received,",
     ),
-    "every: the first round of a period": (EXCHANGE, "else round % self", "else (round - 1) % self"),
+    "every: the first round of a period": (EXCHANGE, "or round % self", "or (round - 1) % self"),
     "every: a version too early": (EXCHANGE, "(round - 1) // every * every", "round // every * every"),
     "every: other noise for the same vector": (EXCHANGE, " and rule.every > 1 else round", " and False else round"),
     "every: the server's moves all the same": (
