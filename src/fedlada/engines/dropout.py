@@ -22,11 +22,11 @@ from torch.overrides import TorchFunctionMode
 from fedlada.engines.attention import attention
 from fedlada.engines.bit_masks import can_mask, masked
 from fedlada.engines.checkpointing import is_checkpointed
-from fedlada.engines.masks import Elements, kept_bits, kept_places, mixed
+from fedlada.engines.masks import Elements, kept_bits, kept_places
 from fedlada.engines.opened import OPENED, opened
 from fedlada.engines.tracing import eagerly
 from fedlada.federation.plan import Assignment
-from fedlada.federation.randomness import bits, the_same_randomness, words
+from fedlada.federation.randomness import bits, mixed, the_same_randomness, words
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel
 

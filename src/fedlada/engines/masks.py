@@ -11,21 +11,9 @@ import torch
 from torch import Tensor
 
 from fedlada.engines.tracing import is_tracing
+from fedlada.federation.randomness import GOLDEN, mixed
 
 Key = TypeVar("Key")
-GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
-
-
-def mixed(x: Tensor) -> Tensor:
-    """Every bit of the result depends on every bit of x (int64); SplitMix64's finaliser."""
-    x = (x ^ _shifted(x, 30)) * -4658895280553007687
-    x = (x ^ _shifted(x, 27)) * -7723592293110705685
-    return x ^ _shifted(x, 31)
-
-
-def _shifted(x: Tensor, by: int) -> Tensor:
-    """Logical right shift."""
-    return x.bitwise_right_shift(by).bitwise_and(2 ** (64 - by) - 1)
 
 
 class Elements:

@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlada.federation.randomness import bits
-
-GOLDEN = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
+from fedlada.federation.randomness import GOLDEN, bits, mixed
 
 
 def from_seed(seed: int, round: int) -> Callable[[str, Tensor], Tensor]:
@@ -22,7 +20,7 @@ def from_seed(seed: int, round: int) -> Callable[[str, Tensor], Tensor]:
         pairs = (like.numel() + 1) // 2
         keys = bits(seed, f"noise of {name}", round).random_raw(4).astype(np.int64).tolist()
         place = torch.arange(1, pairs + 1, device=like.device) * GOLDEN
-        radius, angle = (_mixed(_mixed(place + first) ^ second) for first, second in (keys[:2], keys[2:]))
+        radius, angle = (mixed(mixed(place + first) ^ second) for first, second in (keys[:2], keys[2:]))
         return _box_muller(radius, angle, like)
 
     return normal
@@ -46,10 +44,3 @@ def _box_muller(radius: Tensor, angle: Tensor, like: Tensor) -> Tensor:
 def _top(words: Tensor) -> Tensor:
     """The upper 53 bits as a float64."""
     return (words >> 11).bitwise_and_(2**53 - 1).double()
-
-
-def _mixed(x: Tensor) -> Tensor:
-    """Every bit of the result depends on every bit of x (int64); SplitMix64's finaliser."""
-    x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687
-    x = (x ^ ((x >> 27) & (2**37 - 1))) * -7723592293110705685
-    return x ^ ((x >> 31) & (2**33 - 1))

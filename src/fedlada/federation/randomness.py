@@ -20,6 +20,8 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
 _WORD = 2**64
+GOLDEN = -7046029254386353131
+"""2^64 over the golden ratio, as a signed number: the step between the words that `mixed` takes."""
 
 
 def _hash(text: str) -> int:
@@ -51,6 +53,18 @@ def uniform(stream: np.random.Philox, size: int) -> np.ndarray[tuple[int, ...], 
 def words(stream: np.random.Philox, size: int) -> Words:
     """Raw random words of 64 bits."""
     return stream.random_raw(size)
+
+
+def mixed(x: torch.Tensor) -> torch.Tensor:
+    """Every bit of the result depends on every bit of x (int64); SplitMix64's finaliser."""
+    x = (x ^ _shifted(x, 30)) * -4658895280553007687
+    x = (x ^ _shifted(x, 27)) * -7723592293110705685
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: torch.Tensor, by: int) -> torch.Tensor:
+    """Logical right shift."""
+    return x.bitwise_right_shift(by).bitwise_and(2 ** (64 - by) - 1)
 
 
 def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
