@@ -33,6 +33,7 @@ from fedlada.methods.recipes import hyper_parameters
 from fedlada.paper import choices
 from fedlada.paper.published import DATASETS
 from fedlada.runs.files import write_json
+from fedlada.runs.folder import discard_states
 from fedlada.workbench.campaign.archive import adopt_archive
 from fedlada.workbench.campaign.identity import data_facts
 from fedlada.workbench.campaign.request import Request
@@ -122,7 +123,7 @@ def search(method: str, values: Sequence[Values], given: argparse.Namespace, wor
         own = sweep(part, steps, SELECTION, lambda requests: carry_out(requests, store, work))
         if all(outcome.is_settled for one in own for outcome in one.outcomes):
             for one in own:
-                store.discard_states(one.outcomes[0].request)
+                discard_states(one.outcomes[0].folder)
         scored += own
     return best_first(scored)
 

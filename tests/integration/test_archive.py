@@ -16,6 +16,7 @@ import pytest
 from command_line import rows
 from fedlada.data.sources import CONTENT_BY_NAME, DATASETS
 from fedlada.runs.archived import archived_notes
+from fedlada.runs.folder import discard_states
 from fedlada.workbench.campaign import archive as archives
 from fedlada.workbench.campaign.archive import Archive, adopt_archive, read_archive
 from fedlada.workbench.campaign.archived_run import ArchivedRun, shortened
@@ -179,7 +180,7 @@ def test_a_run_that_can_go_on_is_left_alone(four, tmp_path):
 def test_a_run_that_cannot_go_on_is_replaced_by_a_longer_one(four, tmp_path):
     store = RunStore(tmp_path / "runs")
     (begun,) = carry_out([request(2)], store, HERE)
-    store.discard_states(request(2))
+    discard_states(begun.folder)
     assert not adopt_archive(store, four[1], [request(6)]).taken  # it begins again: the same command must not undo that
     assert adopt_archive(store, four[1], [request(4)]).taken == {begun.folder.name}
     (short,) = (replace(run, num_rounds=6) for run in read_archive(four[1]).runs)

@@ -14,7 +14,6 @@ from filelock import FileLock, Timeout
 
 from fedlada.runs.archived import is_archived
 from fedlada.runs.checkpoints import Checkpoints
-from fedlada.runs.folder import discard_states
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.workbench.campaign.identity import digest
@@ -56,10 +55,6 @@ class RunStore:
         if diverged is not None and diverged[0] == len(history):
             return Outcome(request, history, DIVERGED, folder, diverged[1])
         return Outcome(request, history, UNFINISHED, folder, why)
-
-    def discard_states(self, request: Request) -> None:
-        """Remove checkpoints and model of a run: its history stays, but it cannot be extended."""
-        discard_states(self.path(request))
 
     def adopt(self, places: Iterable[Path], requests: Sequence[Request] = ()) -> Adopted:
         """Copy the runs of other stores (or of campaigns' folders) that go further than ours."""
