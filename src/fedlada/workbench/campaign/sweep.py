@@ -11,6 +11,7 @@ from typing import Any
 from fedlada.methods.validation import one_of
 from fedlada.runs.metrics import is_evaluated
 from fedlada.training.history import History
+from fedlada.training.target import lower_is_better
 from fedlada.workbench.campaign.over_seeds import OverSeeds, over_seeds
 from fedlada.workbench.campaign.request import DONE, Goal, Outcome, Request
 from fedlada.workbench.experiment import Experiment
@@ -34,11 +35,6 @@ class Selection:
         one_of("select", self.metric, METRICS)
         one_of("by", self.by, SUMMARIES)
 
-    @property
-    def lower_is_better(self) -> bool:
-        """Whether lower is better, as for losses."""
-        return self.metric.endswith("loss")
-
     def of(self, outcome: Outcome) -> float | None:
         """The score of one run; None where it is not done or has none."""
         # An archive has the training loss of evaluated rounds only, and must give the same scores as the run.
@@ -51,13 +47,13 @@ class Selection:
             return values[-1]
         if self.by == "mean":
             return statistics.fmean(values)
-        return min(values) if self.lower_is_better else max(values)
+        return min(values) if lower_is_better(self.metric) else max(values)
 
     def rank(self, score: OverSeeds) -> float:
         """A sort key: the best first, those without a score last."""
         if score.mean is None:
             return math.inf
-        return score.mean if self.lower_is_better else -score.mean
+        return score.mean if lower_is_better(self.metric) else -score.mean
 
 
 @dataclass(frozen=True, eq=False)

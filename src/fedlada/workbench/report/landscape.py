@@ -8,6 +8,7 @@ from typing import Any
 
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.curves import is_number
+from fedlada.training.target import lower_is_better
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.sweep import Scored, Selection
 from fedlada.workbench.words import in_words, shown
@@ -98,7 +99,7 @@ def _values(name: str, scored: Sequence[Scored]) -> list[float]:
 
 
 def _best_of_each(name: str, points: Sequence[tuple[float, float]], selection: Selection) -> Series:
-    choose: Callable[..., float] = min if selection.lower_is_better else max
+    choose: Callable[..., float] = min if lower_is_better(selection.metric) else max
     xs = sorted({x for x, _ in points})
     return Series(name, tuple(xs), tuple(choose(y for x, y in points if x == at) for at in xs))
 
