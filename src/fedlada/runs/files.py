@@ -43,7 +43,7 @@ def write_atomic(path: Path, write: Callable[[Path], object], *, private: bool =
 
 
 def read_object(path: Path, name: str, missing: str) -> dict[str, Any]:
-    """A JSON file that holds an object; errors call it `name`, and `missing` is returned if there is none."""
+    """A JSON file that holds an object; errors call it `name`, and say `missing` if there is none."""
     try:
         values = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
