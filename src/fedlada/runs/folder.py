@@ -38,9 +38,9 @@ from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import is_better, judged_by
 
 DISCARDED = "checkpoints-discarded"
+"""Marks a finished run whose checkpoints were removed: its metrics must not be overwritten."""
 REPEATED = "repeated.json"
 """Counts the rounds of a private run that were released twice."""
-"""Marks a finished run whose checkpoints were removed: its metrics must not be overwritten."""
 
 
 class RunFolder(Observer):
