@@ -52,6 +52,13 @@ def test_a_milestone_is_the_first_evaluation_at_or_above():
     assert Milestone("test_accuracy", 0.1, smooth=5).round_in(run) is None
 
 
+def test_a_milestone_of_a_loss_is_reached_from_above():
+    run = History([{"round": round, "test_loss": loss} for round, loss in enumerate((0.9, 0.6, 0.4), start=1)])
+    assert Milestone("test_loss", 0.6).round_in(run) == 2
+    assert Milestone("test_loss", 0.5, smooth=2).round_in(run) == 3
+    assert Milestone("test_loss", 0.3).round_in(run) is None
+
+
 def test_a_goal_ends_with_its_last_milestone_or_its_rounds():
     run = history(0.1, 0.3, 0.5, 0.6)
     both = (Milestone("test_accuracy", 0.3), Milestone("test_accuracy", 0.5))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedlada.methods.validation import count
 from fedlada.training.history import History
+from fedlada.training.target import is_reached
 from fedlada.workbench.experiment import Experiment
 
 DONE, UNFINISHED, DIVERGED = "done", "unfinished", "diverged"
@@ -15,7 +16,10 @@ DONE, UNFINISHED, DIVERGED = "done", "unfinished", "diverged"
 
 @dataclass(frozen=True)
 class Milestone:
-    """A value to reach: at the first evaluation at which the mean of the last `smooth` ones is at or above it."""
+    """A value to reach: at the first evaluation at which the mean of the last `smooth` ones is at or above it.
+
+    A loss is reached at or below its value.
+    """
 
     metric: str
     target: float
@@ -28,7 +32,7 @@ class Milestone:
         """The round in which it was reached; None if it was not."""
         rounds, values = history.measured(self.metric)
         for round, value in zip(rounds[self.smooth - 1 :], moving_average(values, self.smooth), strict=True):
-            if value >= self.target:
+            if is_reached(self.metric, value, self.target):
                 return round
         return None
 
