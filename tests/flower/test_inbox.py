@@ -39,7 +39,7 @@ def test_many_stalled_replies_cost_no_more_time_than_one(patience, monkeypatch):
             return not self.is_stalled
 
     monkeypatch.setattr(inbox, "time", clock)
-    monkeypatch.setattr(inbox, "_Pull", Pull)
+    monkeypatch.setattr(inbox, "_Fetch", Pull)
     grid = SimpleNamespace(push_messages=lambda messages: [str(one) for one in range(len(messages))])
     box = inbox.Inbox(grid)
     box.push(dict.fromkeys(range(200)))
@@ -79,4 +79,4 @@ def test_nothing_is_kept_of_a_reply_that_nobody_waits_for(monkeypatch):
 def kept() -> int:
     """Replies on their way."""
     gc.collect()
-    return sum(type(one) is inflation._Pull for one in gc.get_objects())
+    return sum(type(one) is inflation._MeasuringClient for one in gc.get_objects())

@@ -39,8 +39,8 @@ from fedlada.methods.state import Broadcast, Kept
 from fedlada.models.flat import FlatModel, model_with
 from fedlada.training.history import History
 
-ASK_AGAIN = 2.0
-"""Seconds before missing clients are asked again; doubled each time."""
+FIRST_PAUSE = 2.0
+"""Seconds before missing clients of a round are asked again; doubled each time."""
 LONGEST_PAUSE = 60.0
 
 
@@ -178,7 +178,7 @@ class GridEngine(Engine):
         made = list(self.asking.configure_train(self.plan.round, self.packed.record, ConfigRecord(), self.grid))
         contents = {work.client: message.content for work, message in zip(works.values(), made, strict=True)}
         good: dict[int, Message] = {}
-        wanted, pause, limit = list(works), ASK_AGAIN, self.replies.time_limit
+        wanted, pause, limit = list(works), FIRST_PAUSE, self.replies.time_limit
         while True:
             here = [client for client in wanted if client in self.nodes.present]
             replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here}, limit)

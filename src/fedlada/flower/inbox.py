@@ -55,7 +55,7 @@ class Inbox:
         self.grid = grid
         self.asked: dict[str, int] = {}
         """The receiver of each message that has no reply yet."""
-        self._pulls: dict[str, _Pull] = {}
+        self._pulls: dict[str, _Fetch] = {}
 
     def push(self, messages: Mapping[int, Message]) -> None:
         """Send each receiver its message; one that could not be sent is logged."""
@@ -73,7 +73,7 @@ class Inbox:
         # Apart from each other: Flower drops a whole batch if one reply is unreadable.
         begun = time.monotonic()
         for message_id in [one for one in self.asked if one not in self._pulls]:
-            self._pulls[message_id] = _Pull(self.grid, message_id)
+            self._pulls[message_id] = _Fetch(self.grid, message_id)
             self._pulls[message_id].is_done(begun + ONE_BY_ONE - time.monotonic())
         end = time.monotonic() + patience
         done = [message_id for message_id, one in self._pulls.items() if one.is_done(end - time.monotonic())]
@@ -87,7 +87,7 @@ class Inbox:
             if isinstance(self.grid, BoundedGrid):
                 self.grid.abandon(message_id)
 
-    def _taken(self, message_id: str, pull: _Pull) -> Iterator[tuple[int, Message]]:
+    def _taken(self, message_id: str, pull: _Fetch) -> Iterator[tuple[int, Message]]:
         if isinstance(pull.error, OSError | httpx.HTTPError) or not isinstance(pull.error, Exception | None):
             raise pull.error  # the SuperLink cannot be reached
         if pull.error is not None:
@@ -101,7 +101,7 @@ class Inbox:
                 log.warning("an answer to %s came twice or unasked: ignored", said or "nothing")
 
 
-class _Pull:
+class _Fetch:
     """A reply that is being fetched, as long as that takes."""
 
     def __init__(self, grid: Grid, message_id: str) -> None:

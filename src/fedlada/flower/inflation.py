@@ -55,12 +55,12 @@ class BoundedGrid(Grid):
 
     def __init__(self, grid: Any, most: int) -> None:
         self.grid, self.most = grid, most
-        self._fetching: dict[str, _Pull] = {}
+        self._fetching: dict[str, _MeasuringClient] = {}
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         # Flower's grid reads through its client. A copy for each call, so that calls may overlap.
         one, ids = copy.copy(self.grid), list(message_ids)
-        one._client = client = _Pull(self.grid._runtime_client, self.most)
+        one._client = client = _MeasuringClient(self.grid._runtime_client, self.most)
         self._fetching |= dict.fromkeys(ids, client)
         try:
             return list(one.pull_messages(ids))
@@ -98,7 +98,7 @@ class BoundedGrid(Grid):
         return self.grid.send_and_receive(messages, timeout=timeout)  # type: ignore[no-any-return]
 
 
-class _Pull:
+class _MeasuringClient:
     """Flower's client during one call: measures the objects of each reply on their way to the grid.
 
     A reply that is too large is not fetched further. It is refused where Flower confirms it, after fetching and before

@@ -15,7 +15,7 @@ from fedlada.flower.inbox import Inbox
 
 SPEAK_EVERY = 30.0
 """Seconds between two log lines about missing nodes."""
-ASK_AGAIN = 60.0
+GREET_AGAIN = 60.0
 """Seconds after which a refused node is asked again; a silent one, after the time limit."""
 
 MOST_EXAMPLES = 1 << 40
@@ -89,7 +89,7 @@ class Nodes:
                 del self.present[client]
         self._refused = {node_id: why for node_id, why in self._refused.items() if node_id in here}
         self._inbox.keep(here)
-        resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < ASK_AGAIN}
+        resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < GREET_AGAIN}
         known = set(self.present.values()) | resting | set(self._inbox.asked.values())
         greeting = wire.content(wire.Greeting(seed=str(self.shared.seed)))
         hello = {
