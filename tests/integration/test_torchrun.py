@@ -117,6 +117,88 @@ def test_what_a_method_holds_is_not_overwritten(tmp_path):
     assert all(torch.equal(two[name], value) for name, value in one.items())
 
 
+FROM_THE_PAST = """
+import sys
+import torch
+import fedlada
+from fedlada.data import IID, load_digits
+
+class Halved(fedlada.Observer):
+    lr = 0.2
+    def __call__(self, round):
+        return self.lr
+    def on_round(self, simulation, row):
+        self.lr /= 2
+
+class ByLoss(fedlada.cohorts.Cohorts, fedlada.Observer):
+    seen = 0.0
+    def draw(self, num_clients, seed, round):
+        first = int(1e6 * self.seen) % 5
+        return [first, first + 4]
+    def on_round(self, simulation, row):
+        self.seen = row["train_loss"]
+
+class OneStep(fedlada.Unreliable, fedlada.Observer):
+    is_pure = False
+    once = False
+    def steps_done(self, num_steps, seed, round, client):
+        return 1 if OneStep.once else num_steps
+    def on_round(self, simulation, row):
+        OneStep.once = True
+
+rate, cohorts, unreliable = Halved(), ByLoss(), OneStep()
+result = fedlada.simulate(
+    lambda: fedlada.models.mlp(10, hidden=[4]), load_digits()[0], method="fedavg", rounds=4, cohorts=cohorts, lr=rate,
+    unreliable=unreliable, partition=IID(num_clients=9), batch_size=50, callbacks=[rate, cohorts, unreliable],
+    ordered=True, out=sys.argv[1], dtype=torch.float64, device="cpu",
+)
+print([(row["lr"], row["clients"]) for row in result.history])
+"""
+
+
+def test_what_callbacks_decide_is_decided_for_all_processes(tmp_path):
+    """Callbacks run in the first process only: rates, cohorts and steps that depend on them are its own."""
+    script = tmp_path / "past.py"
+    script.write_text(FROM_THE_PAST)
+    one = warm([str(tmp_path / "one")], program=script)
+    assert one.returncode == 0, one.stderr
+    assert several(2, [tmp_path / "two"], program=script) == 2 * one.stdout
+    assert rows(tmp_path / "two") == rows(tmp_path / "one")
+    assert [row["lr"] for row in rows(tmp_path / "one")] == [0.2, 0.1, 0.05, 0.025]
+    one, two = final_server(tmp_path / "one"), final_server(tmp_path / "two")
+    assert all(torch.equal(two[name], value) for name, value in one.items())
+
+
+BAD_RATE = """
+import fedlada
+from fedlada.data import load_digits
+
+class Lost(fedlada.Observer):
+    lr = 0.1
+    def __call__(self, round):
+        return self.lr
+    def on_round(self, simulation, row):
+        self.lr = -1.0
+
+rate = Lost()
+try:
+    fedlada.simulate(
+        lambda: fedlada.models.mlp(10), load_digits()[0], method="fedavg", rounds=2, lr=rate, callbacks=[rate],
+        device="cpu",
+    )
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_all_processes_hear_why_the_first_has_no_plan(tmp_path):
+    script = tmp_path / "bad.py"
+    script.write_text(BAD_RATE)
+    why = "the learning rate of round 2 must be a finite number of at least 0, got -1.0"
+    said = several(2, [], program=script).splitlines()
+    assert sorted(said) == [f"RuntimeError the first process of this run has failed: {why}", f"ValueError {why}"]
+
+
 def test_sums_are_one_process_to_rounding(tmp_path):
     common = ["run", "--method", "fedlada", "--engine", "stacked", "--rounds", 6, *SETTINGS, "--quiet"]
     common += ["--messages", "delta=top0.3:v=float32+every2"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
-from fedlada.engines.engine import Engine
+from fedlada.engines.engine import Engine, T
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.stacked.engine import StackedEngine
@@ -44,6 +44,22 @@ class DistributedEngine(Engine):
         together(dist.all_gather_object, same, (type(inner).__name__, inner.data_digest()))
         if len(set(same)) > 1:
             raise ValueError(f"the processes of this run differ in their engine or their data: {sorted(set(same))}")
+
+    def agreed(self, decide: Callable[[], T]) -> T:
+        """The decision of the first process; its error ends all, so that nobody waits for it."""
+        decision: T | None = None
+        error: Exception | None = None
+        if self.rank == 0:
+            try:
+                decision = decide()
+            except Exception as raised:
+                error = raised
+        decision, text = of_first((decision, "" if error is None else str(error) or repr(error)), self.device)
+        if error is not None:
+            raise error
+        if text:
+            raise RuntimeError(f"the first process of this run has failed: {text}")
+        return decision
 
     def initial_params(self) -> Tensor:
         params = self.inner.initial_params()
@@ -207,6 +223,14 @@ def shares(work: Sequence[Assignment], num_ranks: int) -> list[Sequence[Assignme
         parts[min(num_ranks - 1, int(middle * num_ranks / total))].append(one)
         done += one.num_steps
     return list(parts)
+
+
+def of_first(value: Any, device: torch.device) -> Any:
+    """The first process's value in all of them."""
+    said = [value]
+    on = device if device.type == "cuda" else torch.device("cpu")
+    together(dist.broadcast_object_list, said, src=0, device=on)
+    return said[0]
 
 
 def together(collective: Any, *arguments: Any, **options: Any) -> None:

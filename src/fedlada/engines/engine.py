@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload
 from fedlada.models.flat import FlatModel
 
+T = TypeVar("T")
 RAN_BY = "ran_by"
 """Keys in a run's configuration for the engine and the reason for it. They do not distinguish runs."""
 
@@ -47,6 +49,10 @@ class Engine(ABC):
 
     def prepare(self, plan: RoundPlan) -> None:  # noqa: B027
         """Prepare a coming round in advance."""
+
+    def agreed(self, decide: Callable[[], T]) -> T:
+        """One decision for all processes of the run."""
+        return decide()
 
     @abstractmethod
     def initial_params(self) -> Tensor:

@@ -51,6 +51,18 @@ class RoundPlan:
         return len(self.assignments) + len(self.lost)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Choices of a round that a user's code may make: a small part of its plan, from which the rest follows."""
+
+    round: int
+    lr: float
+    num_steps: dict[int, int]
+    """K_i of the clients that will answer, in the order of their indices."""
+    lost: tuple[int, ...]
+    idle: tuple[int, ...]
+
+
 def assign(
     samples: Ints, work: LocalWork, *, seed: int, round: int, client: int, num_steps: int, weight: float = 1.0
 ) -> Assignment:
@@ -160,19 +172,39 @@ class Plan:
 
     def round(self, round: int) -> RoundPlan:
         """The plan of round 1, 2, ...; any round can be asked for at any time."""
+        return self.assigned(self.draw(round))
+
+    def draw(self, round: int) -> Drawn:
+        """The rate and the clients of a round, with the number of their steps."""
         lr = rate_of(self.schedule, round)
-        assignments, lost, idle = [], [], []
+        steps: dict[int, int] = {}
+        lost, idle = [], []
         for client in self.cohorts.draw(self.num_clients, self.seed, round):
-            own = self.clients[client]
-            num_steps = self.unreliable.steps_done(self.work.num_steps(len(own)), self.seed, round, client)
+            all_steps = self.work.num_steps(len(self.clients[client]))
+            num_steps = self.unreliable.steps_done(all_steps, self.seed, round, client)
             if num_steps == 0 or lr == 0:
                 idle.append(client)
             elif not self.unreliable.answers(self.seed, round, client):
                 lost.append(client)
             else:
-                key = {"seed": self.seed, "round": round, "client": client}
-                assignments.append(assign(own, self.work, **key, num_steps=num_steps, weight=self.weight(client)))
-        return RoundPlan(round, lr, tuple(assignments), tuple(lost), tuple(idle))
+                steps[client] = num_steps
+        return Drawn(round, lr, steps, tuple(lost), tuple(idle))
+
+    def assigned(self, drawn: Drawn) -> RoundPlan:
+        """The plan of a round whose clients were drawn, with their batches."""
+        assignments = (
+            assign(
+                self.clients[client],
+                self.work,
+                seed=self.seed,
+                round=drawn.round,
+                client=client,
+                num_steps=num_steps,
+                weight=self.weight(client),
+            )
+            for client, num_steps in drawn.num_steps.items()
+        )
+        return RoundPlan(drawn.round, drawn.lr, tuple(assignments), drawn.lost, drawn.idle)
 
 
 def _is_pure(part: object) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fedlada.engines.distributed import together
+from fedlada.engines.distributed import of_first, together
 from fedlada.engines.processes import is_first
 from fedlada.methods.state import Kept, map_tensors, named_tensors
 from fedlada.training.history import Row
@@ -19,11 +17,10 @@ class SharedState(Observer):
     """Broadcasts the state that the first process has loaded from the run folder."""
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        known: list[Any] = [(simulation.round, simulation.history.rows, sorted(simulation.kept))]
-        together(dist.broadcast_object_list, known, src=0, device=_object_device(simulation))
-        simulation.round, rows, clients = known[0]
-        simulation.history = simulation.history_of(rows)
         device = simulation.engine.device
+        known = (simulation.round, simulation.history.rows, sorted(simulation.kept))
+        simulation.round, rows, clients = of_first(known, device)
+        simulation.history = simulation.history_of(rows)
         simulation.server = map_tensors(torch.clone, simulation.server)  # it may alias a tensor of the method itself
         for _, vector in named_tensors(simulation.server):
             together(dist.broadcast, vector, src=0)
@@ -46,11 +43,5 @@ class SharedStop(Observer):
         self._agree(simulation)
 
     def _agree(self, simulation: Simulation) -> None:
-        said: list[Any] = [(simulation.stopped, simulation.paused)]
-        together(dist.broadcast_object_list, said, src=0, device=_object_device(simulation))
-        simulation.stopped, simulation.paused = said[0]
-
-
-def _object_device(simulation: Simulation) -> torch.device:
-    device = simulation.engine.device
-    return device if device.type == "cuda" else torch.device("cpu")
+        said = (simulation.stopped, simulation.paused)
+        simulation.stopped, simulation.paused = of_first(said, simulation.engine.device)

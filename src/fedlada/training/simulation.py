@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -197,7 +198,7 @@ class Simulation:
 
     def _run_round(self, is_last: bool) -> Row:
         start = time.perf_counter()
-        plan = self._plans.pop(self.round + 1, None) or self.plan.round(self.round + 1)
+        plan = self._plans.pop(self.round + 1, None) or self._planned(self.round + 1)
         self.engine.while_waiting = self._look_ahead
         try:
             earlier = [row["norms"] for row in self.history.rows if row.get("norms")]
@@ -226,6 +227,12 @@ class Simulation:
         self.kept.update(result.kept)
         self.history.rows.append(row)
         return row
+
+    def _planned(self, round: int) -> RoundPlan:
+        """The plan of a round; in all processes that of the first, whose callbacks alone know the past."""
+        if self.plan.is_fixed or not isinstance(self.plan, Plan):
+            return self.plan.round(round)
+        return self.plan.assigned(self.engine.agreed(partial(self.plan.draw, round)))
 
     def _already_sent(self, plan: RoundPlan) -> dict[int, frozenset[str]]:
         """Vectors (sent only every n rounds) that each client has already been sent in their current version."""
