@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 import fedlada
 from fedlada.data import LocalWork, as_samples
@@ -59,6 +62,83 @@ def test_the_global_generators_are_left_alone():
     torch.manual_seed(0)
     run("fedlada")
     assert torch.equal(torch.rand(3), expected)
+
+
+GLOBAL = {"torch": lambda: float(torch.rand(())), "numpy": np.random.rand, "python": random.random}
+
+
+class Shifted(Dataset):
+    """Samples moved at random whenever they are read, as an augmentation does."""
+
+    def __init__(self, draw):
+        self.draw, (self.x, self.targets) = draw, blobs()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index] + self.draw(), self.targets[index]
+
+
+def disturb(seed):
+    """Somebody else's use of the global generators."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+
+
+@pytest.mark.parametrize("kind", GLOBAL)
+def test_a_data_set_may_draw_from_the_global_generators(kind, tmp_path):
+    """Twice, resumed and in what is measured: the numbers depend on the seed, and the user's own go on as before."""
+
+    def own(**changes):
+        data = Shifted(GLOBAL[kind])
+        settings = {"method": METHODS["fedlada"].method(), "lr": 0.05, "test": data, "client_test": 0.3, **changes}
+        return fedlada.simulate(
+            small_net(), data, partition=UNEQUAL, cohort_size=3, batch_size=8, eval_train_every=1, **settings
+        )
+
+    disturb(1)
+    expected = [draw() for draw in GLOBAL.values()]
+    disturb(1)
+    first = own(rounds=4)
+    assert [draw() for draw in GLOBAL.values()] == expected
+    own(rounds=2, out=tmp_path)
+    disturb(2)
+    for again in (own(rounds=4), own(rounds=4, out=tmp_path)):
+        assert same_bits(first.server, again.server)
+        assert without_time(first.history) == without_time(again.history)
+
+
+class Scaled(nn.Module):
+    """Scales its output by a number of Python's generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small_net()
+
+    def forward(self, x):
+        return self.net(x) * random.uniform(0.5, 1.5)
+
+
+def test_a_model_may_draw_from_pythons_generator():
+    x, y = blobs()
+    values = {"method": "fedavg", "rounds": 3, "partition": UNEQUAL, "batch_size": 8}
+    disturb(1)
+    first = fedlada.simulate(Scaled, (x, y), **values)
+    disturb(2)
+    with pytest.warns(UserWarning, match="it draws random numbers in its forward pass"):
+        second = fedlada.simulate(Scaled, (x, y), **values, engine="stacked")
+    assert same_bits(first.server, second.server)
+
+
+def test_data_in_memory_do_not_pay_for_seeding():
+    cpu = torch.device("cpu")
+    data = ((blobs(), False), (Shifted(float), True))
+    for given, seeds in data:
+        samples = as_samples(given, cpu, torch.float32)
+        engine = SequentialEngine(small_net(), METHODS["fedavg"].method(), samples, None, device=cpu)
+        assert engine.seeds_python is seeds
 
 
 def test_the_order_in_which_a_cohort_is_named_does_not_matter():

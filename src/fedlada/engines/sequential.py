@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.cpu_layout import Forward, forward_for
@@ -25,8 +25,9 @@ from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.tally import Answer, answer_of
 from fedlada.engines.writes import Writes
 from fedlada.federation.plan import Assignment, RoundPlan
-from fedlada.federation.randomness import seed_generators
+from fedlada.federation.randomness import seed_generators, seed_python
 from fedlada.methods.method import FederatedMethod
+from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Local, map_tensors
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, has_negative_zeros, model_with
@@ -52,12 +53,14 @@ class SequentialEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method.suited_to(self.flat.vector)
-        with quiet_recurrent(self.flat.module):
+        with quiet_recurrent(self.flat.module), randomness_restored() as drawn:
             self.loss = check_fit(self.flat, samples, loss, "training")
             x, _ = samples.batch(np.arange(min(2, len(samples))))
             with Writes(self.flat.vector) as writes:
                 self.elements = elements_if_dropped(self.flat, x)
             self.forward = forward_for(self.flat.module, x)
+            self.seeds_python = not isinstance(samples, ArraySamples) or drawn()
+            """Whether a user's code may draw from the generators of Python and NumPy, which takes time to seed."""
         # The model's own memory can hold a client's parameters if nobody else reads or writes them.
         self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
         self.signed_zeros = False
@@ -103,8 +106,13 @@ class SequentialEngine(Engine):
                 here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed state is on the host
                 yield self.train_client(broadcast, here, work, lr=plan.lr)
 
-    def _own_random_numbers(self) -> AbstractContextManager[None]:
-        return torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else [])
+    @contextmanager
+    def _own_random_numbers(self) -> Iterator[None]:
+        with (
+            torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []),
+            python_randomness_restored() if self.seeds_python else nullcontext(),
+        ):
+            yield
 
     def _kernels(self) -> AbstractContextManager[None]:
         return fast_cpu_kernels(self.device, self.flat.vector.numel())
@@ -113,6 +121,8 @@ class SequentialEngine(Engine):
         """One client's round, as in the pseudocode."""
         self.flat.train()
         seed_generators(work.seed, self.device)
+        if self.seeds_python:
+            seed_python(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         local = self.method.begin(broadcast, kept, lr=lr)
         dropouts = dropout_of_steps(self.elements, work, self.device)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -85,6 +85,21 @@ def seed_generators(seed: int, device: torch.device) -> None:
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+
+
+def seed_python(seed: int) -> None:
+    """Seed the global generators of Python and NumPy, from which a user's data set or model may draw."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed all global generators within a block."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), python_randomness_restored():
+        seed_generators(seed, device)
+        seed_python(seed)
+        yield
 
 
 @contextmanager

@@ -15,18 +15,31 @@ import torch
 @contextmanager
 def randomness_restored() -> Iterator[Callable[[], bool]]:
     """Restore all global generators on exit; yields a function that reports whether any was used."""
-    before = _states()
+    before = _torch_state()
+    with python_randomness_restored() as drawn:
+        try:
+            yield lambda: drawn() or before != _torch_state()
+        finally:
+            torch.set_rng_state(torch.tensor(list(before), dtype=torch.uint8))
+
+
+@contextmanager
+def python_randomness_restored() -> Iterator[Callable[[], bool]]:
+    """Restore the global generators of Python and NumPy; yields a function that reports whether one was used."""
+    before = _python_states()
     numpy = sys.modules.get("numpy")  # a process that has not imported NumPy cannot have used it
     try:
-        yield lambda: pickle.dumps(before) != pickle.dumps(_states())
+        yield lambda: pickle.dumps(before) != pickle.dumps(_python_states())
     finally:
         random.setstate(before[0])
         if numpy is not None:
             numpy.random.set_state(before[1])
-        torch.set_rng_state(torch.tensor(list(before[2]), dtype=torch.uint8))
 
 
-def _states() -> tuple[Any, Any, bytes]:
+def _python_states() -> tuple[Any, Any]:
     numpy = sys.modules.get("numpy")
-    of_numpy = None if numpy is None else numpy.random.get_state(legacy=False)
-    return random.getstate(), of_numpy, bytes(torch.get_rng_state().tolist())
+    return random.getstate(), None if numpy is None else numpy.random.get_state(legacy=False)
+
+
+def _torch_state() -> bytes:
+    return bytes(torch.get_rng_state().tolist())

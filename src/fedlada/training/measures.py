@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.clients import ClientTest, Measured, columns
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics
 from fedlada.federation.plan import Plan, Rounds
-from fedlada.federation.randomness import bits, permutation
-from fedlada.methods.random_state import randomness_restored
+from fedlada.federation.randomness import bits, permutation, seeded, torch_seed
+from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.methods.state import Kept, Server
 from fedlada.training.clients import EachClient
 from fedlada.training.history import ClientValues, Row
@@ -50,7 +51,7 @@ class Measures:
         client_test: ClientTest | None,
         start: Server,
     ) -> None:
-        self.engine, self.options, self.start = engine, options, start
+        self.engine, self.options, self.start, self.seed = engine, options, start, plan.seed
         metrics = check_metrics(metrics)
         given = {name: samples for name, samples in data.items() if samples is not None}
         if metrics and not given:
@@ -71,8 +72,9 @@ class Measures:
             )
         self.by_client: ClientValues = {}
         """Metrics of each client in the last round in which clients were tested."""
-        for what, samples in given.items():
-            engine.check_test(samples, what)
+        with python_randomness_restored():  # reading a user's data set may draw random numbers
+            for what, samples in given.items():
+                engine.check_test(samples, what)
         if metrics:
             self.names()
 
@@ -122,11 +124,18 @@ class Measures:
                 continue
             others = self.engine.method.server.other_models(server.params, server.optimizer) if one.with_others else {}
             for ending, params in {"": server.params, **others}.items():
-                measured = self.engine.evaluate(params, one.samples, one.metrics, self.options)
+                with self._seeded(f"{one.name} {ending}", row["round"], one.samples):
+                    measured = self.engine.evaluate(params, one.samples, one.metrics, self.options)
                 of = f"_of_{ending}" if ending else ""
                 row.update({f"{one.name}_{key}{of}": finite(value) for key, value in measured.items()})
         if self.each_client is not None:
             self._add_clients(self.each_client, row, server, kept, is_last=is_last)
+
+    def _seeded(self, what: str, round: int, samples: Samples) -> AbstractContextManager[None]:
+        """Seed the numbers that a user's data set may draw when it is read; data in memory draw none."""
+        if isinstance(samples, ArraySamples):
+            return nullcontext()
+        return seeded(torch_seed(self.seed, f"evaluation {what}", round), self.engine.device)
 
     def _add_clients(
         self, each: EachClient, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool
@@ -143,11 +152,13 @@ class Measures:
                     values[f"{prefix}_{what}"] = [None if one is None else finite(one) for one in own]
 
         if (is_last or round % options.eval_every == 0) and "client_loss" not in values:
-            add("client", each.measured(server, kept))
+            with self._seeded("client", round, each.test.samples):
+                add("client", each.measured(server, kept))
         every = options.personal_every or options.eval_every
         if options.personal_steps and (is_last or round % every == 0) and "personal_loss" not in values:
             at_once = max(1, len(row["clients"]) + len(row["refused"]))
-            add("personal", each.fine_tuned(server, kept, round=round, lr=row["lr"], at_once=at_once))
+            with self._seeded("personal", round, each.test.samples):
+                add("personal", each.fine_tuned(server, kept, round=round, lr=row["lr"], at_once=at_once))
         if len(values) > 1:
             self.by_client = values
 

@@ -21,7 +21,7 @@ from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.randomness import bits, permutation
-from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, private_copy
 
@@ -98,10 +98,14 @@ class _Reference:
         self.x, self.y = floats_as((x, y), torch.float64)
         self.elements = Elements()
         self.keys = torch.tensor([1, 2], device=y.device)
-        with torch.random.fork_rng(devices=[y.device] if y.is_cuda else []):
+        with (
+            torch.random.fork_rng(devices=[y.device] if y.is_cuda else []),
+            python_randomness_restored() as drawn,
+        ):
             before = _generators(y.device)
             self.output = self._forward()
-            if any(not torch.equal(one, other) for one, other in zip(before, _generators(y.device), strict=True)):
+            pairs = zip(before, _generators(y.device), strict=True)
+            if drawn() or any(not torch.equal(one, other) for one, other in pairs):
                 raise NotStackable(
                     "it draws random numbers in its forward pass, other than dropout, which each client draws alone"
                 )
