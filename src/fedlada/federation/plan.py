@@ -94,6 +94,10 @@ class Rounds(Protocol):
         """The client sampling."""
 
     @property
+    def schedule(self) -> Schedule:
+        """The clients' learning rate by round."""
+
+    @property
     def is_fixed(self) -> bool:
         """Whether rounds can be drawn ahead."""
 
@@ -149,7 +153,7 @@ class Plan:
     @property
     def is_fixed(self) -> bool:
         """Whether rounds can be planned ahead: schedules or cohorts may depend on the past."""
-        return all(map(_is_pure, (self.schedule, self.cohorts, self.unreliable)))
+        return all(map(is_pure, (self.schedule, self.cohorts, self.unreliable)))
 
     @property
     def largest_num_steps(self) -> int:
@@ -207,7 +211,7 @@ class Plan:
         return RoundPlan(drawn.round, drawn.lr, tuple(assignments), drawn.lost, drawn.idle)
 
 
-def _is_pure(part: object) -> bool:
+def is_pure(part: object) -> bool:
     """Whether it and every schedule that it wraps declare to depend on the round alone."""
     inner = [getattr(part, one.name) for one in fields(part)] if is_dataclass(part) else []
-    return getattr(part, "is_pure", False) and all(_is_pure(one) for one in inner if callable(one))
+    return getattr(part, "is_pure", False) and all(is_pure(one) for one in inner if callable(one))

@@ -35,6 +35,7 @@ from fedlada.methods.validation import count
 from fedlada.training.history import History, Result, Row
 from fedlada.training.measures import Measures, finite
 from fedlada.training.privacy import Privacy
+from fedlada.training.resumed import ResumedRate
 
 
 class Observer:
@@ -147,9 +148,14 @@ class Simulation:
         storing = [] if folder is None else [folder]
         started: list[Observer] = []
         try:
+            before, rate = self.round, None
             for observer in [*storing, *observers]:
                 observer.on_start(self, num_rounds)
                 started.append(observer)
+                if observer is folder and before < self.round < num_rounds:
+                    rate = ResumedRate(self.plan, self.history[-1])
+            if rate is not None:
+                rate.check()
             self._stop_if_spent(num_rounds)
             while self.round < num_rounds and not self.stopped:
                 row = self.run_round(is_last=self.round + 1 == num_rounds)
