@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from fedlada import schedules
 from fedlada.data import LocalWork
-from fedlada.federation.cohorts import Bernoulli, Everyone, FixedSize, Scheduled, Unreliable, smallest
+from fedlada.federation.cohorts import Bernoulli, Cohorts, Everyone, FixedSize, Scheduled, Unreliable, smallest
 from fedlada.federation.plan import Plan
 from fedlada.federation.randomness import bits, permutation
 
@@ -91,7 +92,40 @@ def test_bernoulli_cohorts_vary_and_may_be_empty():
 
 def test_scheduled_cohorts_repeat():
     cohorts = Scheduled([[2, 0], [1]])
-    assert [cohorts.draw(3, 0, round) for round in (1, 2, 3)] == [[0, 2], [1], [0, 2]]
+    assert [cohorts.of_round(3, 0, round) for round in (1, 2, 3)] == [[0, 2], [1], [0, 2]]
+
+
+class Own(Cohorts):
+    """Clients of a user's choice."""
+
+    def __init__(self, clients):
+        self.clients = clients
+
+    def draw(self, num_clients, seed, round):
+        return self.clients if round > 1 else [0]
+
+
+@pytest.mark.parametrize("clients", [np.array([4, 0, 3]), torch.tensor([4, 0, 3]), (np.int32(4), 0, np.uint8(3))])
+def test_cohorts_of_ones_own_may_be_arrays_in_any_order(clients):
+    plan, same = (make_plan(cohorts=cohorts).round(2) for cohorts in (Own(clients), Scheduled([[0, 3, 4]])))
+    assert [(type(work.client), work.client) for work in plan.assignments] == [(int, 0), (int, 3), (int, 4)]
+    for one, other in zip(plan.assignments, same.assignments, strict=True):
+        assert all((x == y).all() for x, y in zip(one.batches, other.batches, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("clients", "said"),
+    [
+        ([2, 5], r"names clients outside 0..4: \[2, 5\]"),
+        ([-1, 2], r"names clients outside 0..4: \[-1, 2\]"),
+        ([3, 0, 3], r"names client 3 more than once: \[0, 3, 3\]"),
+        (None, "must be a list of clients' indices, got None"),
+        (np.array([True, False]), r"must be a list of clients' indices, got array\(\[ True, False\]\)"),
+    ],
+)
+def test_impossible_cohorts_of_ones_own_are_refused(clients, said):
+    with pytest.raises(ValueError, match=f"the cohort of round 2 {said}"):
+        make_plan(cohorts=Own(clients)).round(2)
 
 
 def test_lost_and_late_clients():

@@ -639,6 +639,13 @@ def test_cohorts_of_ones_own_go_on(tmp_path):
         run(cohorts=InTurn(2), rounds=4, out=tmp_path)
 
 
+@pytest.mark.parametrize("given", [lambda *_: [0], InTurn])
+def test_cohorts_that_are_none_are_refused(given):
+    said = r"fedlada.cohorts.Cohorts, with a method draw\(num_clients, seed, round\); got (the function|<class)"
+    with pytest.raises(ValueError, match=said):
+        run(cohorts=given)
+
+
 class NoisyServer(fedlada.server.ServerOptimizer):
     def init(self, params):
         return {}

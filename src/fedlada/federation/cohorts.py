@@ -6,6 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import index
 from typing import ClassVar
 
 import numpy as np
@@ -16,15 +18,31 @@ from fedlada.methods.validation import probability as check_probability
 
 
 class Cohorts(ABC):
-    """Samples the clients of a round, in the order of their indices."""
+    """Samples the clients of a round. A class of your own overrides `draw`."""
 
     @abstractmethod
-    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
-        """The clients selected for this round."""
+    def draw(self, num_clients: int, seed: int, round: int) -> Sequence[int]:
+        """The clients selected for this round: indices below `num_clients`, each once, in any order."""
+
+    def of_round(self, num_clients: int, seed: int, round: int) -> list[int]:
+        """The clients of a round in the order of their indices, checked: `draw` may be a user's own."""
+        return _checked(self.draw(num_clients, seed, round), num_clients, round)
 
     def check(self, num_clients: int) -> None:
         """Refuse impossible cohorts before the first round."""
-        self.draw(num_clients, 0, 1)
+        self.of_round(num_clients, 0, 1)
+
+
+def _checked(drawn: object, num_clients: int, round: int) -> list[int]:
+    try:
+        cohort = sorted(map(index, drawn))  # type: ignore[call-overload]
+    except TypeError:
+        raise ValueError(f"the cohort of round {round} must be a list of clients' indices, got {drawn!r}") from None
+    if cohort and not 0 <= cohort[0] <= cohort[-1] < num_clients:
+        raise ValueError(f"the cohort of round {round} names clients outside 0..{num_clients - 1}: {cohort}")
+    if twice := [one for one, other in pairwise(cohort) if one == other]:
+        raise ValueError(f"the cohort of round {round} names client {twice[0]} more than once: {cohort}")
+    return cohort
 
 
 @dataclass(frozen=True)
@@ -89,15 +107,12 @@ class Scheduled(Cohorts):
         if len(self.rounds) == 0:
             raise ValueError("the schedule of cohorts is empty")
 
-    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
-        cohort = sorted({int(client) for client in self.rounds[(round - 1) % len(self.rounds)]})
-        if cohort and not 0 <= cohort[0] <= cohort[-1] < num_clients:
-            raise ValueError(f"the cohort of round {round} names clients outside 0..{num_clients - 1}: {cohort}")
-        return cohort
+    def draw(self, num_clients: int, seed: int, round: int) -> Sequence[int]:
+        return self.rounds[(round - 1) % len(self.rounds)]
 
     def check(self, num_clients: int) -> None:
         for round in range(1, len(self.rounds) + 1):
-            self.draw(num_clients, 0, round)
+            self.of_round(num_clients, 0, round)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,7 +183,7 @@ class Plan:
         lr = rate_of(self.schedule, round)
         steps: dict[int, int] = {}
         lost, idle = [], []
-        for client in self.cohorts.draw(self.num_clients, self.seed, round):
+        for client in self.cohorts.of_round(self.num_clients, self.seed, round):
             all_steps = self.work.num_steps(len(self.clients[client]))
             num_steps = self.unreliable.steps_done(all_steps, self.seed, round, client)
             if num_steps == 0 or lr == 0:

@@ -76,7 +76,7 @@ class RemoteRounds:
         """The plan of a round for connected clients, if they are enough for it to count; the others are lost."""
         lr = rate_of(self.schedule, round)
         seed = self.seed if self.cohort_seed is None else self.cohort_seed
-        drawn = self.cohorts.draw(self.num_clients, seed, round)
+        drawn = self.cohorts.of_round(self.num_clients, seed, round)
         self.nodes.deadline = time.monotonic() + self.replies.patience
         minimum = self.replies.minimum
         if lr != 0 and len(drawn) >= minimum:

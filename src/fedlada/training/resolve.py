@@ -242,6 +242,12 @@ def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts
     """The given client sampling, a fixed cohort size, or all clients."""
     if cohorts is not None and cohort_size is not None:
         raise ValueError("give cohort_size or cohorts, not both")
+    if cohorts is not None and not isinstance(cohorts, Cohorts):
+        got = f"the function {cohorts.__name__}" if isfunction(cohorts) else repr(cohorts)
+        raise ValueError(
+            "cohorts must come from fedlada.cohorts, or from a class of your own: derive it from "
+            f"fedlada.cohorts.Cohorts, with a method draw(num_clients, seed, round); got {got}"
+        )
     if cohorts is not None:
         return cohorts
     return Everyone() if cohort_size is None else FixedSize(cohort_size)
