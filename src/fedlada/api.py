@@ -20,6 +20,7 @@ from fedlada.federation.cohorts import Cohorts, FixedSize, Unreliable
 from fedlada.federation.partition import Partition
 from fedlada.federation.plan import Plan
 from fedlada.federation.schedules import Schedule
+from fedlada.federation.weights import Weights
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner, Private
 from fedlada.methods.method import FederatedMethod
@@ -74,7 +75,7 @@ def simulate(
     local_steps: int | None = None,
     lr: float | Schedule | None = None,
     lr_decay: float | None = None,
-    weights: str = "uniform",
+    weights: Weights = "uniform",
     unreliable: Unreliable | None = None,
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
@@ -142,7 +143,8 @@ def simulate(
             suggested for the method's name. A recipe with the values of its name has it too.
         lr_decay: factor on `lr` after each round; by default 0.998 where the method sets the rate or is a name, as in
             the paper, else 1.
-        weights: how clients are weighted in the mean: "uniform" or by number of "examples".
+        weights: how clients are weighted in the mean: "uniform", by number of "examples", or a list of one number per
+            client, of which only ratios matter; a client of weight zero is not asked.
         unreliable: simulated drop-outs and stragglers.
         loss: a function of outputs and targets; by default cross-entropy for class indices, binary cross-entropy for
             targets of 0 and 1 with one output each, squared error for floats. `result.loss` has its name.

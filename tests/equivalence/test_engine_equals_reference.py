@@ -90,8 +90,12 @@ WEIGHTED = [
 ]
 
 
+OWN = (0.5, 2.0, 3.0, 0.1, 1.5)
+
+
+@pytest.mark.parametrize("given", ["examples", OWN])
 @pytest.mark.parametrize(("method", "reference"), WEIGHTED, ids=["scaffold", "fedcm"])
-def test_weights_by_examples_equal_a_weighted_reference(method, reference):
+def test_weights_equal_a_weighted_reference(method, reference, given):
     """Every mean is weighted: of deltas, of extras, of K_i, of the loss and of the drift."""
     model = nn.Linear(4, 3).double()
     result = fedlada.simulate(
@@ -103,12 +107,14 @@ def test_weights_by_examples_equal_a_weighted_reference(method, reference):
         batch_size=10,
         lr=0.1,
         rounds=8,
-        weights="examples",
+        weights=given,
         engine="sequential",
     )
     plan = Plan(clients=CLIENTS, cohorts=FixedSize(3), work=LocalWork(batch_size=10), schedule=schedules.Constant(0.1))
     x0 = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
     weights = {client: float(len(own)) for client, own in enumerate(CLIENTS)}
+    if given is OWN:
+        weights = dict(enumerate(OWN))
     problem = SoftmaxRegression(x0, plan, 8)
     expected = reference(problem, weights)
     np.testing.assert_allclose(result.server.params.cpu().numpy(), expected[-1], rtol=1e-10, atol=1e-12)
@@ -125,3 +131,25 @@ def test_weights_by_examples_equal_a_weighted_reference(method, reference):
         drift += weights[client] / total * np.sum((x - x1) ** 2)
     assert result.history[0]["drift"] == pytest.approx(drift, rel=1e-9)
     assert result.history[0]["train_loss"] == pytest.approx(loss, rel=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_weights_of_ones_own_are_a_literal_mean(engine):
+    """p_i d_i / sum of p_i over the cohort; a client of weight zero has no part in it."""
+    model = nn.Linear(4, 3).double()
+    x0 = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    weights = [0.5, 2.0, 0.0, 0.1, 1.5]
+
+    def change(cohort, **own):
+        settings = {"method": fedlada.recipes.fedavg(), "lr": 0.1, "rounds": 1, "batch_size": 10, "engine": engine}
+        cohorts = fedlada.cohorts.Scheduled([cohort])
+        result = fedlada.simulate(model, (X, Y), partition=UNEQUAL, cohorts=cohorts, **settings, **own)
+        return x0 - result.server.params.cpu(), result.history[0]
+
+    delta, row = change([0, 1, 2, 3], weights=weights)
+    expected = sum(weights[client] * change([client])[0] for client in (0, 1, 3)) / (0.5 + 2.0 + 0.1)
+    torch.testing.assert_close(delta, expected, rtol=1e-10, atol=1e-12)
+    assert (row["clients"], row["idle"]) == ([0, 1, 3], [2])
+    alone, skipped = change([2], weights=weights)
+    assert torch.equal(alone, torch.zeros_like(x0))
+    assert skipped["idle"] == [2]

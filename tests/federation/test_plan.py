@@ -151,6 +151,33 @@ def test_weights_and_participation():
     assert [a.weight for a in by_examples.round(1).assignments] == [25, 3, 10, 1]
 
 
+@pytest.mark.parametrize("given", [[1, 2, 4, 0, 1], np.array([0.5, 1, 2, 0, 0.5]), (w for w in (2, 4, 8, 0, 2))])
+def test_weights_of_ones_own_by_their_ratios(given):
+    plan = make_plan(weights=given)
+    assert plan.total_weight == 2
+    assert [(work.client, work.weight) for work in plan.round(1).assignments] == [(0, 0.25), (1, 0.5), (4, 0.25)]
+    assert plan.round(1).idle == (2, 3)  # no samples, no weight
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ("size", "weights must be one of uniform, examples, got 'size'"),
+        ([1, 2], "weights must have one number for each of 5 clients, got 2"),
+        ([1, 1, -1, 1, 1], r"weights\[2\] must not be negative, got -1"),
+        ([1, 1, 1, 1, float("inf")], r"weights\[4\] must be finite, got inf"),
+        ([1, 1, 1, 1, float("nan")], r"weights\[4\] must be a number, got nan"),
+        ([1, 1, 1, 1, "1"], r"weights\[4\] must be a number, got '1'"),
+        ([0] * 5, "weights are zero for every client: at least one must be positive"),
+        (dict.fromkeys(range(5), 1), "weights must be 'uniform', 'examples' or a list of one number per client, got {"),
+        (3, "weights must be 'uniform', 'examples' or a list of one number per client, got 3"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights, said):
+    with pytest.raises(ValueError, match=said):
+        make_plan(weights=weights)
+
+
 def test_a_rate_of_zero_makes_everyone_idle():
     plan = make_plan(schedule=lambda round: 0.0 if round == 2 else 0.1)
     assert plan.round(1).assignments

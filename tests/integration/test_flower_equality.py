@@ -55,6 +55,26 @@ def test_every_combiner_equals_its_simulation(combiner, caplog):
         assert "sent more than the bound: scaled down" in caplog.text
 
 
+@pytest.mark.parametrize("weights", ["examples", [1.0, 0.0, 0.3, 2.0, 5.0]])
+def test_weights_equal_their_simulation(weights, tmp_path):
+    """A client of weight zero is idle in both."""
+    method = recipes.scaffold()
+    real = strategy_of(method, weights=weights).run(grid_of(method, tmp_path / "m"), 4, progress=False)
+    simulated = simulate(method, 4, weights=weights)
+    assert any(row["idle"] for row in real.history) == (weights != "examples")
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
+
+
+def test_a_federations_folder_refuses_other_weights(tmp_path):
+    method, weights = recipes.fedavg(), [1.0, 2.0, 3.0, 4.0, 5.0]
+    strategy_of(method, weights=weights).run(grid_of(method), 1, out=tmp_path, progress=False)
+    with pytest.raises(ValueError, match=r"weights is 'given, \w+' there and 'given, \w+' here"):
+        strategy_of(method, weights=weights[::-1]).run(grid_of(method), 2, out=tmp_path, progress=False)
+    with pytest.raises(ValueError, match="weights must have one number for each of 5 clients, got 4"):
+        strategy_of(method, weights=weights[:4])
+
+
 def test_whole_numbers_are_read_on_the_nodes_as_in_a_simulation():
     whole, method = (10 * X).astype(int), recipes.fedavg()
 

@@ -639,6 +639,17 @@ def test_cohorts_of_ones_own_go_on(tmp_path):
         run(cohorts=InTurn(2), rounds=4, out=tmp_path)
 
 
+def test_weights_of_ones_own_go_on(tmp_path):
+    weights = [1.0, 2.0, 0.5, 3.0, 1.5, 1.0, 1.0, 0.0, 0.7, 1.0]
+    for rounds, given in ((1, weights), (3, torch.tensor(weights, dtype=torch.float64) * 4)):
+        resumed = run(weights=given, rounds=rounds, out=tmp_path)
+    assert torch.equal(resumed.server.params, run(weights=weights, rounds=3).server.params)
+    assert not torch.equal(resumed.server.params, run(rounds=3).server.params)
+    for other in ([*weights[:9], 1.1], "examples"):
+        with pytest.raises(ValueError, match=r"holds another run \(weights is 'given, \w+' there and '.*' here\)"):
+            run(weights=other, rounds=4, out=tmp_path)
+
+
 @pytest.mark.parametrize("given", [lambda *_: [0], InTurn])
 def test_cohorts_that_are_none_are_refused(given):
     said = r"fedlada.cohorts.Cohorts, with a method draw\(num_clients, seed, round\); got (the function|<class)"

@@ -150,7 +150,7 @@ rate, cohorts, unreliable = Halved(), ByLoss(), OneStep()
 result = fedlada.simulate(
     lambda: fedlada.models.mlp(10, hidden=[4]), load_digits()[0], method="fedavg", rounds=4, cohorts=cohorts, lr=rate,
     unreliable=unreliable, partition=IID(num_clients=9), batch_size=50, callbacks=[rate, cohorts, unreliable],
-    ordered=True, out=sys.argv[1], dtype=torch.float64, device="cpu",
+    weights=range(1, 10), ordered=True, out=sys.argv[1], dtype=torch.float64, device="cpu",
 )
 print([(row["lr"], row["clients"]) for row in result.history])
 """

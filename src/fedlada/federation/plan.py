@@ -12,7 +12,8 @@ from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, Unreliable
 from fedlada.federation.randomness import Ints, Words, bits, torch_seed, words
 from fedlada.federation.schedules import Schedule
-from fedlada.methods.validation import one_of, whole_number
+from fedlada.federation.weights import Weights, check_weights
+from fedlada.methods.validation import whole_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class RoundPlan:
     lost: tuple[int, ...]
     """Clients whose answer never arrives."""
     idle: tuple[int, ...]
-    """Clients that have nothing to do: no samples, or a rate of zero."""
+    """Clients that have nothing to do: no samples, a weight of zero, or a rate of zero."""
 
     @property
     def num_asked(self) -> int:
@@ -127,14 +128,17 @@ class Plan:
     work: LocalWork
     schedule: Schedule
     seed: int = 0
-    weights: str = "uniform"
-    """Weights of clients in the mean: "uniform" (1/S, as in the paper) or by their number of "examples"."""
+    weights: Weights = "uniform"
+    """Weights of clients in the mean: "uniform" (1/S, as in the paper), by their number of "examples", or p_i of each.
+
+    A client of weight zero is not asked.
+    """
     unreliable: Unreliable = field(default_factory=Unreliable)
     client_names: Sequence[str] = ()
     """One name per client, if they have names."""
 
     def __post_init__(self) -> None:
-        one_of("weights", self.weights, ("uniform", "examples"))
+        object.__setattr__(self, "weights", check_weights(self.weights, self.num_clients))
         if not any(len(own) for own in self.clients):
             raise ValueError("no client has any samples")
         object.__setattr__(self, "seed", whole_number("seed", self.seed))
@@ -172,7 +176,9 @@ class Plan:
 
     def weight(self, client: int) -> float:
         """This client's weight in a mean."""
-        return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))
+        if isinstance(self.weights, str):
+            return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))
+        return self.weights[client]
 
     def round(self, round: int) -> RoundPlan:
         """The plan of round 1, 2, ...; any round can be asked for at any time."""
@@ -186,7 +192,8 @@ class Plan:
         for client in self.cohorts.of_round(self.num_clients, self.seed, round):
             all_steps = self.work.num_steps(len(self.clients[client]))
             num_steps = self.unreliable.steps_done(all_steps, self.seed, round, client)
-            if num_steps == 0 or lr == 0:
+            has_no_weight = not isinstance(self.weights, str) and self.weights[client] == 0
+            if num_steps == 0 or lr == 0 or has_no_weight:
                 idle.append(client)
             elif not self.unreliable.answers(self.seed, round, client):
                 lost.append(client)

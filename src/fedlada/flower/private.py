@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedlada.federation.weights import Weights
 from fedlada.flower.exchange import Replies
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
@@ -30,7 +31,7 @@ def check_every_answer_counts(replies: Replies) -> None:
         raise ValueError(f"Private needs minimum=1, got {replies.minimum}: skipped rounds would show who answered")
 
 
-def check_wrapped(method: FederatedMethod, messages: str, weights: str) -> None:
+def check_wrapped(method: FederatedMethod, messages: str, weights: Weights) -> None:
     """Refuse settings that one of Flower's wrappers would not cover."""
     if messages != "float32":
         raise ValueError("Flower's wrappers process uncompressed vectors: use messages='float32' with them")

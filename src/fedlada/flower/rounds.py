@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ from fedlada.federation.cohorts import Cohorts, FixedSize
 from fedlada.federation.plan import Assignment, RoundPlan, rate_of
 from fedlada.federation.randomness import Ints
 from fedlada.federation.schedules import Schedule
+from fedlada.federation.weights import Weights, check_weights
 from fedlada.flower.exchange import Replies
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.plausible import bounded, name_bounded
-from fedlada.methods.validation import count, one_of
+from fedlada.methods.validation import count
 
 
 def check_minimum(replies: Replies, cohorts: Cohorts, num_clients: int) -> None:
@@ -47,7 +48,7 @@ class RemoteRounds:
     work: LocalWork
     schedule: Schedule
     seed: int
-    weights: str
+    weights: Weights
     nodes: Nodes
     replies: Replies
     size_bound: float | None
@@ -57,15 +58,15 @@ class RemoteRounds:
 
     def __post_init__(self) -> None:
         count("num_clients", self.num_clients)
-        one_of("weights", self.weights, ("uniform", "examples"))
+        object.__setattr__(self, "weights", check_weights(self.weights, self.num_clients))
         self.cohorts.check(self.num_clients)
 
     @property
     def total_weight(self) -> float:
         """The weight of all clients together."""
-        if self.weights == "uniform":
-            return float(self.num_clients)
-        return float(sum(self._believed.values()))
+        if isinstance(self.weights, str):
+            return float(self.num_clients if self.weights == "uniform" else sum(self._believed.values()))
+        return float(sum(self.weights))
 
     @property
     def _believed(self) -> dict[int, float]:
@@ -76,28 +77,32 @@ class RemoteRounds:
         """The plan of a round for connected clients, if they are enough for it to count; the others are lost."""
         lr = rate_of(self.schedule, round)
         seed = self.seed if self.cohort_seed is None else self.cohort_seed
-        drawn = self.cohorts.of_round(self.num_clients, seed, round)
+        cohort = self.cohorts.of_round(self.num_clients, seed, round)
+        idle = tuple(client for client in cohort if not isinstance(self.weights, str) and self.weights[client] == 0)
+        drawn = [client for client in cohort if client not in idle]
         self.nodes.deadline = time.monotonic() + self.replies.patience
         minimum = self.replies.minimum
         if lr != 0 and len(drawn) >= minimum:
             wanted = len(drawn) if self.replies.on_missing == "wait" else minimum
             self.nodes.wait_for(drawn, wanted, self.replies.patience, enough=0)
         if lr == 0:
-            return RoundPlan(round, lr, (), (), tuple(drawn))
+            return RoundPlan(round, lr, (), (), tuple(cohort))
         here = tuple(client for client in drawn if client in self.nodes.present)
         lost = tuple(client for client in drawn if client not in self.nodes.present)
         if len(here) < minimum:  # the round cannot count: nobody works in vain
-            return RoundPlan(round, lr, (), lost, here)
-        return RoundPlan(round, lr, self.assigned(here), lost, ())
+            return RoundPlan(round, lr, (), lost, tuple(sorted((*here, *idle))))
+        return RoundPlan(round, lr, self.assigned(here), lost, idle)
 
     def assigned(self, clients: Sequence[int]) -> tuple[Assignment, ...]:
         """The work of these clients, by the samples that they have reported."""
         said = self.nodes.num_examples
-        by_examples = {} if self.weights == "uniform" else self._believed
-        name_bounded("samples", said, {**said, **by_examples})
-        assignments = []
-        for client in clients:
-            batches = DrawnByTheNode(self.work.num_steps(said[client]))
-            weight = 1.0 if self.weights == "uniform" else float(by_examples[client])
-            assignments.append(Assignment(client, batches, (), weight, 0))
-        return tuple(assignments)
+        weights: Mapping[int, float] = dict.fromkeys(clients, 1.0)
+        if self.weights == "examples":
+            weights = self._believed
+            name_bounded("samples", said, {**said, **weights})
+        elif not isinstance(self.weights, str):
+            weights = dict(enumerate(self.weights))
+        return tuple(
+            Assignment(client, DrawnByTheNode(self.work.num_steps(said[client])), (), float(weights[client]), 0)
+            for client in clients
+        )

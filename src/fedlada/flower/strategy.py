@@ -24,6 +24,7 @@ from fedlada.engines.inputs import inputs_for
 from fedlada.engines.threads import check_threads
 from fedlada.federation.cohorts import Cohorts
 from fedlada.federation.schedules import Schedule
+from fedlada.federation.weights import Weights, check_weights, describe_weights
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
@@ -92,7 +93,7 @@ class MethodStrategy(Strategy):
         local_steps: int | None = None,
         lr: float | Schedule | None = None,
         lr_decay: float | None = None,
-        weights: str = "uniform",
+        weights: Weights = "uniform",
         replies: Replies | None = None,
         loss: Loss | None = None,
         test: Any = None,
@@ -128,7 +129,7 @@ class MethodStrategy(Strategy):
         self.num_clients, self.node_ids = num_clients, check_node_ids(node_ids, num_clients)
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
         self.schedule = resolve_schedule(lr, lr_decay, method)
-        self.weights, self.size_bound = weights, check_bound(size_bound)
+        self.weights, self.size_bound = check_weights(weights, num_clients), check_bound(size_bound)
         self.replies = replies or Replies()
         self.loss, self.metrics = loss, metrics
         self.eval_every, self.eval_clients_every = eval_every, eval_clients_every
@@ -325,7 +326,7 @@ class MethodStrategy(Strategy):
             "cohorts": words_of(self.cohorts),
             "work": repr(self.work),
             "schedule": describe_schedule(self.schedule),
-            "weights": self.weights,
+            "weights": describe_weights(self.weights),
             **({"noise": self.noise} if isinstance(self.method.combiner, Private) else {}),
             "examples": None,  # reported by the nodes, and stored where weights need them
             "answer": engine.settings.answer,

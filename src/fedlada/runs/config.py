@@ -15,6 +15,7 @@ from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import AS_USUAL
 from fedlada.federation.plan import Plan
 from fedlada.federation.randomness import Ints
+from fedlada.federation.weights import describe_weights
 from fedlada.models.flat import untrained_digest
 from fedlada.runs.files import read_object
 from fedlada.runs.parts import describe_method, describe_part, describe_value, words_of
@@ -171,7 +172,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "cohorts": words_of(plan.cohorts),
         "work": repr(plan.work),
         "schedule": describe_schedule(plan.schedule),
-        "weights": plan.weights,
+        "weights": describe_weights(plan.weights),
         "unreliable": words_of(plan.unreliable),
         "eval_every": simulation.evaluation.eval_every,
         "eval_batch_size": simulation.evaluation.eval_batch_size,
