@@ -156,8 +156,8 @@ def simulate(
         eval_batch_size: samples per batch of an evaluation; fewer need less memory.
         best: the metric by which the folder keeps the best model, such as "test_loss"; by default the test accuracy
             where there is one, else the test loss; without `test` those of `validation`. Lower is better for losses
-            and errors.
-        stop_at: end when one of these is reached, as in `{"test_loss": 0.1}`.
+            and errors; "min:test_gain" and "max:test_gain" say it for a name that does not.
+        stop_at: end when one of these is reached, as in `{"test_loss": 0.1}` or `{"max:test_gain": 3}`.
         client_test: a share of each client's samples (0.2, say) to hold out as its test set, drawn by the seed, or test
             data by client: a list, or a dict by the client's index or the partition's key. Each evaluation then adds
             `client_accuracy`, the mean over clients, with `_worst_decile` and `_std`, or the same of `client_loss`;

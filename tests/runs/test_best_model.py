@@ -125,11 +125,16 @@ def test_values_that_are_no_numbers_count_for_nothing(tmp_path):
     def odd(_output, _y):
         return len(rounds) if len(rounds) > 1 else float("nan")
 
-    options = {"metrics": {"odd": odd}, "best": "test_odd", "patience": 1, "callbacks": [lambda *_: rounds.append(1)]}
+    options = {
+        "metrics": {"odd": odd},
+        "best": "max:test_odd",
+        "patience": 1,
+        "callbacks": [lambda *_: rounds.append(1)],
+    }
     result = run(tmp_path, **options)
     assert result.history["test_odd"][:2] == [None, None]
     assert len(result.history) == 6
-    assert kept(tmp_path)[:2] == ("test_odd", 6)
+    assert kept(tmp_path)[:2] == ("max:test_odd", 6)
 
 
 def test_fewer_rounds_than_a_folder_has_are_refused(tmp_path):
@@ -147,12 +152,12 @@ def test_the_metric_can_be_chosen(tmp_path):
     by_loss = run(tmp_path / "loss", Y, 3, best="test_loss").history
     run(tmp_path / "usual", Y, 3)
     own = {"worst": lambda output, y: -float((output.argmax(dim=1) == y).double().mean())}
-    run(tmp_path / "own", Y, 3, metrics=own, best="test_worst")
+    run(tmp_path / "own", Y, 3, metrics=own, best="max:test_worst")
     losses, accuracies = by_loss["test_loss"], by_loss["test_accuracy"]
     expected = {
         "loss": ("test_loss", losses.index(min(losses)) + 1),
         "usual": ("test_accuracy", accuracies.index(max(accuracies)) + 1),
-        "own": ("test_worst", accuracies.index(min(accuracies)) + 1),
+        "own": ("max:test_worst", accuracies.index(min(accuracies)) + 1),
     }
     assert len({round for _, round in expected.values()}) > 1
     assert {name: kept(tmp_path / name)[:2] for name in expected} == expected
@@ -193,6 +198,21 @@ def test_a_metric_that_comes_later_leaves_the_best_model_alone(tmp_path):
     assert whole[:2] == parts[:2]
     assert whole[0] == "client_accuracy"
     assert torch.equal(whole[2], parts[2])
+
+
+def test_the_best_model_is_that_of_the_lowest_likelihood_lost(tmp_path):
+    nll = {"nll": lambda output, y: torch.nn.functional.cross_entropy(output, y)}
+    history = run(tmp_path, Y, 3, metrics=nll, best="test_nll").history
+    assert kept(tmp_path)[:2] == ("test_nll", history["test_nll"].index(min(history["test_nll"])) + 1)
+
+
+def test_a_best_model_stays_that_of_one_direction(tmp_path):
+    gain = {"gain": lambda output, _: float(output.mean())}
+    run(tmp_path, rounds=2, metrics=gain, best="max:test_gain")
+    with pytest.raises(ValueError, match="keeps its best model by max:test_gain, not min:test_gain"):
+        run(tmp_path, rounds=4, metrics=gain, best="min:test_gain")
+    parts = run(tmp_path, rounds=6, metrics=gain, best="max:test_gain").history
+    assert kept(tmp_path)[:2] == ("max:test_gain", parts["test_gain"].index(max(parts["test_gain"])) + 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 import fedlada
 from fedlada import recipes
 from fedlada.training.history import History
-from fedlada.training.target import Target, judged_by, lower_is_better
+from fedlada.training.target import Target, is_same_judge, judged_by, lower_is_better
 from tasks import blobs, small_net
 
 X, Y = blobs()
@@ -43,11 +43,41 @@ def test_accuracies_are_shares():
 def test_lower_is_better_for_losses_and_errors():
     lower = ("test_loss", "validation_loss", "test_rmse", "test_perplexity", "full_train_loss", "test_loss_of_mean")
     assert all(map(lower_is_better, lower))
-    assert not any(map(lower_is_better, ("test_accuracy", "test_f1", "test_lossless")))
+    assert not any(map(lower_is_better, ("test_accuracy", "test_f1", "test_accuracy_of_mean")))
     assert Target("test_loss", 0.3).is_reached_by(0.3)
     assert not Target("test_loss", 0.3).is_reached_by(0.31)
     assert Target("test_accuracy", 0.3).is_reached_by(0.3)
     assert not Target("test_accuracy", 0.3).is_reached_by(0.29)
+
+
+def test_the_words_of_a_name_say_which_way_is_better():
+    lower = "nll ece brier_score wer cer mape rmsle distance RMSE cross_entropy kl_divergence client_accuracy_std"
+    higher = "acc auroc f1 R2 mIoU dice exact_match acc5 top-5 mAP50 bleu f1_macro score"
+    assert [name for name in lower.split() if not lower_is_better(f"test_{name}")] == []
+    assert [name for name in higher.split() if lower_is_better(f"test_{name}")] == []
+
+
+def test_a_prefix_says_which_way_is_better():
+    assert lower_is_better("min:test_gain")
+    assert not lower_is_better("max:test_gain")
+    assert lower_is_better("min:test_accuracy")  # whatever the name says
+    target = Target.parse("max:test_gain:3")
+    assert (target, target.column, str(target)) == (Target("max:test_gain", 3.0), "test_gain", "test gain 3")
+    assert target.is_reached_by(3.5)
+    assert not target.is_reached_by(2.5)
+
+
+@pytest.mark.parametrize("name", ["test_gain", "test_lossless", "test_mapping", "seconds"])
+def test_a_name_that_does_not_say_it_is_refused(name):
+    with pytest.raises(ValueError, match=f"does not say .* write 'min:{name}' or 'max:{name}'"):
+        lower_is_better(name)
+
+
+def test_a_stored_metric_is_the_same_only_in_the_same_direction():
+    assert is_same_judge("test_nll", "min:test_nll")
+    assert is_same_judge("test_gain", "max:test_gain")  # as earlier versions took it
+    assert not is_same_judge("test_gain", "min:test_gain")
+    assert not is_same_judge("min:test_gain", "min:test_loss")
 
 
 def test_a_run_is_judged_by_accuracy_where_there_is_one():
@@ -96,6 +126,30 @@ def test_a_run_ends_at_a_target_of_any_metric():
         PRICES, 1, metrics={"rmse": lambda output, y: (output - y).square().mean().sqrt()}, stop_at={"test_rmse": 99.0}
     )
     assert len(own.history) == 1
+
+
+def test_a_run_with_a_metric_that_names_no_direction():
+    gain = {"gain": lambda output, y: -float((output - y).square().mean())}
+    listed = run(PRICES, 1, metrics=gain)
+    assert "test_gain" in repr(listed)  # a list needs no direction
+    values = listed.history["test_gain"]
+    assert values == sorted(values)
+    assert (listed.history.best("max:test_gain"), listed.history.best("min:test_gain")) == (values[-1], values[0])
+    assert listed.history.rounds_to(values[2], "max:test_gain") == 3
+    assert listed.history.rounds_to(values[2], "min:test_gain") == 1
+    stopped = run(PRICES, 1, metrics=gain, stop_at={"max:test_gain": values[2]})
+    assert stopped.stopped == f"reached a test gain of {values[2]:.4f} in round 3"
+    lost = run(PRICES, 1, metrics=gain, best="min:test_gain", patience=2)
+    assert lost.stopped == f"test gain did not improve in 2 evaluations after round 1, which had {values[0]:.4f}"
+    asked = [lambda: listed.history.best("test_gain"), lambda: listed.history.rounds_to(0.0, "test_gain")]
+    asked += [lambda own=own: run(PRICES, 1, metrics=gain, **own) for own in BARE]
+    for ask in asked:
+        with pytest.raises(ValueError, match=r"'test_gain' does not say .* 'min:test_gain' or 'max:test_gain'$"):
+            ask()
+
+
+BARE = ({"best": "test_gain"}, {"stop_at": {"test_gain": 1.0}}, {"best": "test_gain", "patience": 3})
+"""Metrics to judge by that do not say which way is better."""
 
 
 def test_an_accuracy_to_stop_at_is_that_which_judges_the_run():

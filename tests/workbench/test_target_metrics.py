@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import fedlada
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.target import metrics_of
+from tasks import blobs, small_net
 
 FLAGS = ["--model", "mlp", "--local-steps", "1", "--num-clients", "8", "--cohort-size", "2", "--rounds", "1"]
 
@@ -21,6 +25,31 @@ def test_a_metric_of_clients_needs_their_tests(tmp_path, command):
     asked = ["run", *FLAGS, "--target", "client_accuracy:0.01", "--out", tmp_path / "run"]
     assert "'client_accuracy' of --target is not measured" in command(*asked, code=2).err
     assert "target client accuracy 0.01: reached in round 1" in command(*asked, "--client-test", 0.3).out
+
+
+def test_a_prefix_turns_a_metric_round(tmp_path, command):
+    asked = ["run", *FLAGS, "--rounds", "4", "--best", "min:test_accuracy", "--stop-at-target"]
+    said = command(*asked, "--target", "min:test_accuracy:0.99", "--out", tmp_path / "run")
+    assert "target 0.99: reached in round 1" in said.out
+    compared = ["compare", *FLAGS, "--methods", "fedavg", "--target", "max:test_loss:0.5", "--seeds", "0", "--json"]
+    found = json.loads(command(*compared, "--out", tmp_path / "compared").out)
+    assert found["metric"] == "test_loss"
+    assert found["methods"]["fedavg"]["rounds_to_target"] == [1]
+    assert "test loss target 0.5" in (tmp_path / "compared" / "table.md").read_text().lower()
+    command("report", tmp_path / "compared")
+
+
+def test_a_report_lists_metrics_whose_names_say_no_direction(tmp_path, command):
+    x, y = blobs()
+    out = tmp_path / "run"
+    fedlada.simulate(
+        small_net(3), (x, y), test=(x, y), metrics={"gain": lambda *_: 1.0}, rounds=2, out=out, device="cpu"
+    )
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**config, "target": "test_gain:3"}))  # of an earlier version
+    command("report", out, "--plots", tmp_path / "plots", "--formats", "png")
+    assert (tmp_path / "plots" / "test_gain-by-rounds.png").exists()
+    assert "test_gain" in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from fedlada.runs.files import make_durable, read_object, write_atomic, write_js
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import is_better, judged_by
+from fedlada.training.target import column_of, is_better, is_same_judge, judged_by
 
 DISCARDED = "checkpoints-discarded"
 """Marks a finished run whose checkpoints were removed: its metrics must not be overwritten."""
@@ -103,7 +103,7 @@ class RunFolder(Observer):
         if simulation.measures.by_client.get("round") == row["round"]:
             client_metrics.append_values(self.path, simulation.measures.by_client)
         metric = simulation.best or self._judged_by or judged_by(row)
-        value = row.get(metric)
+        value = row.get(column_of(metric))
         # Of personal parameters no model is everybody's: one is kept where it is asked for.
         is_kept = simulation.best is not None or simulation.engine.method.personal is None
         if value is not None and is_kept and (self._best is None or is_better(metric, value, self._best)):
@@ -132,7 +132,7 @@ class RunFolder(Observer):
             make_durable(tested)
         if self._new_best is not None:
             params, row, metric = self._new_best
-            self.checkpoints.save_best(params, row["round"], metric, row[metric])
+            self.checkpoints.save_best(params, row["round"], metric, row[column_of(metric)])
             self._new_best = None
         self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept))
         self._saved, self._saved_at = simulation.round, time.monotonic()
@@ -249,7 +249,7 @@ class RunFolder(Observer):
         """Refuse another metric than the one by which the best parameters were chosen so far."""
         kept_by, usual = self.checkpoints.best_metric(), _first_judge(rows)
         metric = simulation.best or usual
-        if kept_by is not None and metric is not None and kept_by != metric:
+        if kept_by is not None and metric is not None and not is_same_judge(kept_by, metric):
             way_out = "leave best out" if kept_by == usual else f"set best to {kept_by}"
             raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: {way_out}")
 

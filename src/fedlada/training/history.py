@@ -19,7 +19,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server
 from fedlada.models.flat import model_with
 from fedlada.training.shown import as_html, as_lines, plural
-from fedlada.training.target import ACCURACY, is_reached, judged_by, lower_is_better
+from fedlada.training.target import ACCURACY, column_of, in_words, is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ class History(Sequence[Row]):
 
     def _headline(self) -> str:
         metric, best = self.judged_by, self.best()
-        known = "" if best is None else f", best {metric.replace('_', ' ')} {best:.4f}"
+        known = "" if best is None else f", best {in_words(metric)} {best:.4f}"
         return f"History of {plural(len(self), 'round')}{known}"
 
     def __iter__(self) -> Iterator[Row]:
@@ -90,13 +90,15 @@ class History(Sequence[Row]):
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:
         """The rounds in which a metric was measured, and its values."""
-        pairs = [(row["round"], row[metric]) for row in self.rows if row.get(metric) is not None]
+        column = column_of(metric)
+        pairs = [(row["round"], row[column]) for row in self.rows if row.get(column) is not None]
         return [round for round, _ in pairs], [value for _, value in pairs]
 
     def rounds_to(self, target: float, metric: str | None = None) -> int | None:
         """The round of the first evaluation at or above the target (a loss: at or below); None if there was none.
 
-        The metric is by default the test accuracy; without test data the validation's, then the clients'.
+        The metric is by default the test accuracy; without test data the validation's, then the clients'. One whose
+        name does not say which way is better is written `min:NAME` or `max:NAME`.
         """
         place = self._place_of(target, metric)
         return None if place is None else self.rows[place]["round"]
@@ -124,9 +126,10 @@ class History(Sequence[Row]):
         """The highest value of a metric, or the lowest of a loss; by default of the metric that judges the run.
 
         That is the test accuracy, else the test loss; without test data those of the validation, then of the clients.
+        `min:NAME` and `max:NAME` say which way is better, if the name of the metric does not.
         """
         if metric is not None:
-            self._check(metric)
+            self._check(column_of(metric))
         name = metric or self.judged_by
         return (min if lower_is_better(name) else max)(self.measured(name)[1], default=None)
 

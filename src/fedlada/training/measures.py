@@ -20,6 +20,7 @@ from fedlada.methods.random_state import python_randomness_restored, randomness_
 from fedlada.methods.state import Kept, Server
 from fedlada.training.clients import EachClient
 from fedlada.training.history import ClientValues, Row
+from fedlada.training.target import column_of, lower_is_better
 
 TRIED = 16
 """Samples on which metrics are checked before the first round."""
@@ -110,12 +111,13 @@ class Measures:
                 measured = self.engine.evaluate(self.start.params, samples, given, self.options)
         return [name for name in measured if name]
 
-    def check(self, metric: str) -> None:
-        """Refuse a metric that no round will have."""
+    def check_judge(self, metric: str) -> None:
+        """Refuse a metric that no round will have, or whose name does not say which way is better."""
         known = self.names()
-        if metric not in known:
+        if column_of(metric) not in known:
             data = "" if any(one.with_others for one in self.due) else "; give test="
             raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
+        lower_is_better(metric)
 
     def add(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
         """Add the evaluations due in this round, unless present; `kept` is the method's part of client states."""

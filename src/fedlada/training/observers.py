@@ -13,7 +13,7 @@ from fedlada.methods.validation import count
 from fedlada.training.history import Row
 from fedlada.training.shown import EVALUATED, plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, Target, lower_is_better
+from fedlada.training.target import ACCURACY, Target, in_words, lower_is_better
 
 Callback = Observer | Callable[[Simulation, Row], None]
 
@@ -51,13 +51,13 @@ class StopAt(Observer):
         self.start = time.monotonic()
         for target in self.targets:
             if (done := simulation.history.rounds_to(target.value, target.metric)) is not None:
-                simulation.stop(_reached(target.metric, f"{target.value:g}", done))
+                simulation.stop(_reached(target, f"{target.value:g}", done))
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         for target in self.targets:
-            value = row.get(target.metric)
+            value = row.get(target.column)
             if value is not None and target.is_reached_by(value):
-                simulation.stop(_reached(target.metric, f"{value:.4f}", row["round"]))
+                simulation.stop(_reached(target, f"{value:.4f}", row["round"]))
         if self.seconds is not None and time.monotonic() - self.start >= self.seconds:
             simulation.stop(f"the time limit of {self.seconds:g} s was reached in round {row['round']}")
 
@@ -82,12 +82,12 @@ class StopWithout(Observer):
             return
         best = (min if lower_is_better(metric) else max)(values)
         if len(values) - 1 - values.index(best) >= self.patience:
-            what = f"{metric.replace('_', ' ')} did not improve in {plural(self.patience, 'evaluation')}"
+            what = f"{in_words(metric)} did not improve in {plural(self.patience, 'evaluation')}"
             simulation.stop(f"{what} after round {rounds[values.index(best)]}, which had {best:.4f}")
 
 
-def _reached(metric: str, value: str, round: int) -> str:
-    what = "an accuracy" if metric == ACCURACY else f"a {metric.replace('_', ' ')}"
+def _reached(target: Target, value: str, round: int) -> str:
+    what = "an accuracy" if target.column == ACCURACY else f"a {in_words(target.metric)}"
     return f"reached {what} of {value} in round {round}"
 
 

@@ -229,13 +229,13 @@ def targets_of(simulation: Simulation, targets: Sequence[Target], accuracy: floa
             )
         targets = [*targets, Target(metric, accuracy)]
     for target in targets:
-        simulation.measures.check(target.metric)
+        simulation.measures.check_judge(target.metric)
     return list(targets)
 
 
 def check_patience(simulation: Simulation) -> None:
     """Refuse to wait for a metric that nobody measures."""
-    simulation.measures.check(simulation.best or judged_by(simulation.measures.names()))
+    simulation.measures.check_judge(simulation.best or judged_by(simulation.measures.names()))
 
 
 def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:

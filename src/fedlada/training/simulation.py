@@ -117,7 +117,7 @@ class Simulation:
         given = {"test": test, "validation": validation}
         self.measures = Measures(engine, plan, given, metrics or {}, train, evaluation, client_test, self.server)
         if best is not None:
-            self.measures.check(best)
+            self.measures.check_judge(best)
 
     def history_of(self, rows: Sequence[Row]) -> History:
         """Rows as a history with the names of clients and classes."""

@@ -20,7 +20,7 @@ def check_target(experiments: Sequence[Experiment], source: Source) -> None:
     first = experiments[0]
     if first.target is None or (not isinstance(first.target, str) and (first.validation or first.personal)):
         return
-    metric = Target.parse(first.target).metric
+    metric = Target.parse(first.target).column
     known = list(dict.fromkeys(name for one in experiments for name in metrics_of(one, source)))
     if metric not in known:
         raise ValueError(f"the metric {metric!r} of --target is not measured in this run{nearest(metric, known)}")

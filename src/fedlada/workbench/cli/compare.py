@@ -18,7 +18,7 @@ from fedlada.runs.config import read_config, refuse_another, refuse_other_than_e
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
-from fedlada.training.target import ACCURACY, LOSS, Target
+from fedlada.training.target import ACCURACY, LOSS, Target, column_of
 from fedlada.workbench.cli.flags import MethodCommand, Words, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.experiment import Experiment
@@ -164,7 +164,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
     goals = [] if comparison.target is None else [comparison.target]
     try:
         by_rounds, by_bytes = (
-            curves(comparison.histories, comparison.metric, against=against, title=own, targets=goals)
+            curves(comparison.histories, column_of(comparison.metric), against=against, title=own, targets=goals)
             for against, own in (("rounds", title), ("megabytes", "by traffic of all clients"))
         )
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
@@ -175,7 +175,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
 def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
     name = comparison.short.replace(" ", "_")
     return {
-        "metric": comparison.metric,
+        "metric": column_of(comparison.metric),
         "target": comparison.target,
         "folder": str(folder),
         "methods": {

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from fedlada.training.history import History
 from fedlada.training.shown import plural
-from fedlada.training.target import ACCURACY, lower_is_better
+from fedlada.training.target import ACCURACY, column_of, in_words, lower_is_better
 from fedlada.workbench.report.table import NEVER, Table, spread
 
 Number = TypeVar("Number", int, float)
@@ -36,7 +36,7 @@ class Comparison:
     @property
     def short(self) -> str:
         """The metric in a word or two."""
-        return "accuracy" if self.metric == ACCURACY else self.metric.replace("_", " ")
+        return "accuracy" if column_of(self.metric) == ACCURACY else in_words(self.metric)
 
     @property
     def columns(self) -> tuple[str, ...]:

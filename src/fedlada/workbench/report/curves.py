@@ -30,7 +30,7 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
                     metric,
                     against=against,
                     title=dataset,
-                    targets=sorted(one.value for one in targets if one.metric == metric),
+                    targets=sorted(one.value for one in targets if one.column == metric),
                 )
                 name = f"{dataset}-{metric}" if len(datasets) > 1 else metric
                 charts[re.sub(r"[^\w.-]+", "-", f"{name}-by-{against}")] = chart

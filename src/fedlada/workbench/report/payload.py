@@ -101,7 +101,7 @@ def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[f
         f"best_{other}": None,
         "best_round": next((round for round, value in found if value == best), None),
         "target": None if target is None else target.value,
-        "target_metric": ACCURACY if target is None else target.metric,
+        "target_metric": ACCURACY if target is None else target.column,
         "rounds_to_target": None if target is None else _round_of(target, run),
         "epsilon": _rounded(_number(run.rows[-1].get("epsilon"))) if run.rows else None,
         "megabytes": _rounded((up[-1] + down[-1]) / 1e6) if up else 0.0,
@@ -115,7 +115,7 @@ def _values(run: RunRecord, metric: str) -> list[tuple[int, float]]:
 
 
 def _round_of(target: Target, run: RunRecord) -> int | None:
-    return next((round for round, value in _values(run, target.metric) if target.is_reached_by(value)), None)
+    return next((round for round, value in _values(run, target.column) if target.is_reached_by(value)), None)
 
 
 def _clients(run: RunRecord) -> Plain:

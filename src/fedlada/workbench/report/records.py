@@ -16,7 +16,7 @@ from fedlada.runs.clients import Names, read_clients, read_names
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
-from fedlada.training.target import Target
+from fedlada.training.target import Target, declared
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.listing import LISTING, KnownRun, Listing, read_listing
 
@@ -228,9 +228,10 @@ def target_of(config: Mapping[str, Any]) -> Target | None:
     """The target of a configuration, which can hold anything."""
     value = config.get("target")
     try:
-        return Target.parse(value) if isinstance(value, (str, int, float)) else None
+        target = Target.parse(value) if isinstance(value, (str, int, float)) else None
     except ValueError:
         return None
+    return None if target is None or declared(target.metric)[0] is None else target
 
 
 OWN_DATA = "own data"
