@@ -28,7 +28,7 @@ from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, SaysLoss, StopAt, StopWithout, as_observers
+from fedlada.training.observers import Callback, SaysLoss, SaysStored, StopAt, StopWithout, as_observers
 from fedlada.training.privacy import with_solved_noise
 from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
@@ -298,11 +298,13 @@ def simulate(
     if patience is not None:
         check_patience(simulation)
         observers.append(StopWithout(patience))
+    folder = _folder(out, checkpoint_every)
     if somebody_watches() if progress is None else progress:
         if loss is None and progress:  # otherwise `result` reports it
             observers.append(SaysLoss())
+        if folder is not None:
+            observers.append(SaysStored(folder.path))
         observers.append(live_or_plain(name or runner.method.name))
-    folder = _folder(out, checkpoint_every)
     if not is_alone:
         # The first process prints, writes and decides for all.
         active, folder = (observers, folder) if processes.is_first() else ([], None)

@@ -98,6 +98,21 @@ class SaysLoss(Observer):
         print(f"fedlada: the loss is {loss_in_words(simulation.engine)}; set another with loss=", file=sys.stderr)
 
 
+class SaysStored(Observer):
+    """Prints once that a run is loaded from its folder, where all of it is."""
+
+    def __init__(self, folder: object) -> None:
+        self.folder = folder
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        if simulation.round and (simulation.round >= num_rounds or simulation.stopped):
+            print(
+                f"fedlada: {self.folder} holds this run, which ended after round {simulation.round}: it is loaded, "
+                "nothing is trained",
+                file=sys.stderr,
+            )
+
+
 def loss_in_words(engine: Engine) -> str:
     """A default loss with the reason for it, any other by its name."""
     return WORDS.get(engine.loss, engine.loss_name)

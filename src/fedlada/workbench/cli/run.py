@@ -20,7 +20,7 @@ from fedlada.methods.factory import hyper_parameters, is_own
 from fedlada.models.factory import is_built_in
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config, refuse_other_than_experiment
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, loss_in_words
+from fedlada.training.observers import Callback, SaysStored, loss_in_words
 from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.shown import plural
@@ -148,7 +148,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool,
                 f"fedlada: {experiment.method} does not send {unused[0]}: its rule in --messages has no effect",
                 file=sys.stderr,
             )
-        callbacks += [EngineLine(), live_or_plain(experiment.method)]
+        callbacks += [EngineLine(), SaysStored(folder), live_or_plain(experiment.method)]
     try:
         interrupt = Interrupt()
         with when_asked_to_end(interrupt.handle):
