@@ -45,6 +45,27 @@ def all_prices():
     return (x, prices), (x[:30], prices[:30])
 
 
+def price_data():
+    return *all_prices(), clients
+
+
+def huber(output, y):
+    return nn.functional.huber_loss(output, y, delta=0.1)
+
+
+def squared(output, y):
+    return (output["price"] - y).square().mean()
+
+
+class Named(nn.Linear):
+    def forward(self, x):
+        return {"price": super().forward(x)}
+
+
+def named():
+    return Named(4, 1)
+
+
 def nothing():
     return 3
 
@@ -127,6 +148,41 @@ def test_a_regression_has_its_loss(task, command):
     assert report["test"]["rmse"] == pytest.approx(min(losses) ** 0.5)
     assert "per_class" not in report
     assert "per_client" not in report
+
+
+def test_a_loss_of_ones_own_is_named_or_left_out(task, command):
+    result = run(task, task.price, task.all_prices(), loss=task.huber)
+    words = ["evaluate", "run", "--model", "mytask:price", "--data", "mytask:price_data"]
+    left_out = json.loads(command(*words, "--json").out)
+    assert set(left_out["test"]) == set(left_out["train"]) == {"mae", "rmse"}
+    assert left_out["worst_client"]["mae"] == max(left_out["per_client"].values())
+    shown = command(*words).out
+    assert "loss 0" not in shown
+    assert "No loss is shown: the run was trained with huber, which --loss package.module:function names here." in shown
+    report = json.loads(command(*words, "--loss", "mytask:huber", "--json").out)
+    assert report["test"]["loss"] == pytest.approx(result.history[-1]["test_loss"])
+    own = [fedlada.evaluate(result.model, (task.x[c], task.prices[c]), task.huber)["loss"] for c in task.clients]
+    assert list(report["per_client"].values()) == pytest.approx(own)
+    assert "note" not in report
+    assert "the loss 'mytask:gone' cannot be imported" in command(*words, "--loss", "mytask:gone", code=2).err
+
+
+def test_classes_with_a_loss_of_torch(task, command):
+    result = run(task, task.net, task.data(), loss=task.nn.CrossEntropyLoss())
+    words = ["evaluate", "run", "--model", "mytask:net", "--data", "mytask:data", "--json"]
+    left_out = json.loads(command(*words).out)
+    assert left_out["test"] == {"accuracy": pytest.approx(result.history[-1]["test_accuracy"])}
+    assert "trained with CrossEntropyLoss" in left_out["note"]
+    named = json.loads(command(*words, "--loss", "torch.nn:CrossEntropyLoss").out)
+    assert named["test"]["loss"] == pytest.approx(result.history[-1]["test_loss"])
+
+
+def test_nothing_can_be_measured_without_the_loss(task, command):
+    result = run(task, task.named, task.all_prices(), loss=task.squared)
+    words = ["evaluate", "run", "--model", "mytask:named", "--data", "mytask:price_data", "--json"]
+    assert "has nothing to measure without its loss squared: name it with --loss" in command(*words, code=2).err
+    report = json.loads(command(*words, "--loss", "mytask:squared").out)
+    assert report["test"] == {"loss": pytest.approx(result.history[-1]["test_loss"])}
 
 
 def test_arrays_in_a_file(task, command, tmp_path):

@@ -184,6 +184,11 @@ def _outputs(module: nn.Module, samples: Samples, batch_size: int) -> Iterator[t
         yield output, y, len(indices)
 
 
+def is_given_loss(name: str) -> bool:
+    """Whether a run's loss was given to it: its name is not that of a default one."""
+    return bool(name) and name not in {one.__qualname__ for one in WORDS}
+
+
 def evaluate_trained(
     module: nn.Module,
     data: Any,
@@ -197,7 +202,7 @@ def evaluate_trained(
 ) -> dict[str, float]:
     """`evaluate` for the model of a run: images in bytes are scaled as its `inputs` were, `trained_by` is its loss."""
     check_loss(loss)
-    if loss is None and trained_by and trained_by not in {one.__qualname__ for one in WORDS}:
+    if loss is None and is_given_loss(trained_by):
         raise ValueError(f"the run was trained with the loss {trained_by}: give it here too, loss=")
     if inputs.mean and not isinstance(data, Samples):
         first = next(module.parameters())

@@ -45,6 +45,9 @@ from fedlada.workbench.load import check_class_names, load_run, stored_experimen
 @click.option(
     "--data", help="Function that returns (train, test), as package.module:function, for a run made from Python."
 )
+@click.option(
+    "--loss", help="The run's own loss, as package.module:function, for a run made from Python; else none is shown."
+)
 @model_flag
 @trust_flag
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -55,6 +58,7 @@ def evaluate(
     dataset: str | None,
     data_dir: str | None,
     data: str | None,
+    loss: str | None,
     model: str | None,
     trust: bool,
     as_json: bool,
@@ -72,16 +76,19 @@ def evaluate(
     """
     place = resolve_device(device)
     if not is_experiment(config := read_config(folder)):
-        named: Any = {"model": model, "data": data, "dataset": dataset, "data_dir": data_dir, "best": best}
-        report = measured_from_python(folder, config, place, **named)
+        named: Any = {"model": model, "data": data, "dataset": dataset, "data_dir": data_dir, "loss": loss}
+        report = measured_from_python(folder, config, place, best=best, **named)
     else:
         if data is not None:
             raise ValueError(f"{folder} names its own data: leave --data out, or use --dataset")
+        if loss is not None:
+            raise ValueError(f"{folder} was not given a loss, its data decide: leave --loss out")
         as_stored = stored_experiment(folder, config, model=model, trust=trust, trains=False)
         trained, experiment = _experiments(as_stored, dataset, data_dir)
         with cpu_threads(place, trained.threads):
             report = _measured(folder, trained, experiment, place, best=best)
-    report |= {"note": NOT_PRIVATE} if is_private_run(config) else {}
+    if is_private_run(config):
+        report["note"] = " ".join(filter(None, (report.get("note"), NOT_PRIVATE)))
     print(json.dumps(report)) if as_json else print_report(report)
 
 

@@ -12,6 +12,8 @@ import torch
 
 from fedlada.data.samples import Samples
 from fedlada.data.sources import load_dataset
+from fedlada.engines.engine import RAN_BY
+from fedlada.engines.evaluation import Loss, is_given_loss
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
 from fedlada.federation.randomness import Ints
@@ -28,6 +30,7 @@ from fedlada.workbench.cli.measured import (
     by_client,
     measured,
     refuse_best_of_personal,
+    unknown_loss,
     without,
 )
 from fedlada.workbench.load import load_run
@@ -42,6 +45,7 @@ def measured_from_python(
     data: str | None,
     dataset: str | None,
     data_dir: str | None,
+    loss: str | None,
     best: bool,
 ) -> Report:
     """Loss and accuracy on test and training data, and of each class and client where they are known."""
@@ -56,13 +60,14 @@ def measured_from_python(
         raise ValueError(
             f"{folder} was made by a federation: its personal parameters stay on its nodes, and are measured there"
         )
+    own_loss, note = _loss_of(config, loss)
     stored = load_run(folder, model_factory(model))
     found, round = stored.best() if best else (stored.model, stored.round)
     numbers = next(iter(trainable(found).values())).dtype
     network = found.to(place)
     train, test, *others = _named_data(data) if data is not None else _dataset(str(dataset), data_dir)
     names = read_names(folder)
-    report: Report = {"folder": str(folder), "rounds": round}
+    report: Report = {"folder": str(folder), "rounds": round, **note}
     with cpu_threads(place, config.get("threads") or 1):
         samples, partition, inputs = resolve_train(train, others[0], network, place, numbers, None)
         names = replace(names, classes=samples.class_names or names.classes)
@@ -79,16 +84,37 @@ def measured_from_python(
         tests = None if is_personal else read(test)  # of personal parameters no model is everybody's
         with _failures_of(folder):
             if tests is not None:
-                report["test"] = measured(network, tests)
+                report["test"] = measured(network, tests, own_loss)
             if not is_personal:
-                report["train"] = measured(network, samples if own is None else own.trained_on)
+                report["train"] = measured(network, samples if own is None else own.trained_on, own_loss)
             if own is not None:
                 one = (lambda client: stored.client_model(client).to(place)) if is_personal else (lambda _: network)
-                report |= by_client(one, own.samples, own.clients, own.names, held_out=own.held_out)
+                report |= by_client(one, own.samples, own.clients, own.names, held_out=own.held_out, loss=own_loss)
                 report |= {"same_clients": own.is_same, **after_own_steps(folder, own.names)}
             if tests is not None:
                 report |= by_class(network, tests, names)
+    if note and not any(report.get(name) for name in ("test", "train", "per_client")):
+        raise ValueError(f"{folder} has nothing to measure without its loss {_trained_by(config)}: name it with --loss")
     return report
+
+
+def _trained_by(config: Mapping[str, Any]) -> str:
+    """The name of the run's loss; empty if it is not known."""
+    about = config.get(RAN_BY)
+    return str(about.get("loss") or "") if isinstance(about, dict) else ""
+
+
+def _loss_of(config: Mapping[str, Any], named: str | None) -> tuple[Loss | None, Report]:
+    """The loss to measure, None for that of the targets, and a note if it is unknown and left out."""
+    if named is not None:
+        function: Any = imported("loss", named)
+        found = function.__wrapped__  # as it is: torch's own losses are known by their class
+        return (found() if isinstance(found, type) else found), {}
+    if not is_given_loss(name := _trained_by(config)):
+        return None, {}
+    return unknown_loss, {
+        "note": f"No loss is shown: the run was trained with {name}, which --loss package.module:function names here."
+    }
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedlada.data.samples import Samples
 from fedlada.engines.classes import class_axis, exact_match
-from fedlada.engines.evaluation import Metric, evaluate, predictions
+from fedlada.engines.evaluation import Loss, Metric, evaluate, predictions
 from fedlada.federation.randomness import Ints
 from fedlada.models.call import call
 from fedlada.runs.client_metrics import read_values
@@ -26,8 +26,13 @@ NOT_PRIVATE = (
 )
 
 
-def measured(model: nn.Module, samples: Samples) -> dict[str, float]:
-    """Loss, and accuracy, exact match or regression errors, depending on the targets."""
+def unknown_loss(_output: Any, _y: Any) -> Tensor:
+    """Stands for the loss of a run where it is not known: nothing of it is shown."""
+    return torch.zeros(())
+
+
+def measured(model: nn.Module, samples: Samples, loss: Loss | None = None) -> dict[str, float]:
+    """Loss if it is known, and accuracy, exact match or regression errors, depending on the targets."""
     output, y = _first(model, samples)
     metrics: dict[str, Metric] = {}
     if isinstance(output, Tensor) and isinstance(y, Tensor) and output.shape == y.shape:
@@ -35,7 +40,15 @@ def measured(model: nn.Module, samples: Samples) -> dict[str, float]:
             metrics = {"mae": lambda output, y: float(F.l1_loss(output, y)), "rmse": _rmse}
         elif y.numel() > 1:
             metrics = {"exact_match": exact_match}
-    return evaluate(model, samples, metrics=metrics)
+    found = evaluate(model, samples, loss, metrics=metrics)
+    return {name: value for name, value in found.items() if name != "loss" or loss is not unknown_loss}
+
+
+def first_of(measures: Iterable[Mapping[str, float]]) -> str:
+    """The measure to show first, of those that all have; empty if there is none."""
+    known = [set(one) for one in measures]
+    order = ("accuracy", "loss", "exact_match", "mae")
+    return next((name for name in order if known and all(name in one for one in known)), "")
 
 
 def _rmse(output: Tensor, y: Tensor) -> float:
@@ -63,11 +76,21 @@ def by_class(model: nn.Module, samples: Samples, names: Names) -> Report:
 
 
 def by_client(
-    model_of: Callable[[int], nn.Module], samples: Samples, clients: Sequence[Ints], names: Names, *, held_out: bool
+    model_of: Callable[[int], nn.Module],
+    samples: Samples,
+    clients: Sequence[Ints],
+    names: Names,
+    *,
+    held_out: bool,
+    loss: Loss | None = None,
 ) -> Report:
     """Accuracy where there is one, else loss, of each client's model on the client's samples."""
-    found = {client: evaluate(model_of(client), samples.chosen(own)) for client, own in enumerate(clients) if len(own)}
-    what = "accuracy" if all("accuracy" in one for one in found.values()) else "loss"
+    found = {
+        client: measured(model_of(client), samples.chosen(own), loss) for client, own in enumerate(clients) if len(own)
+    }
+    what = first_of(found.values())
+    if not what:
+        return {}
     values = {client: one[what] for client, one in found.items()}
     worst = (max if lower_is_better(what) else min)(values, key=lambda client: values[client])
     return {
@@ -114,7 +137,7 @@ def print_report(report: Report) -> None:
     """The report as a table."""
     sets = {name: report[key] for name, key in (("test set", "test"), ("training set", "train")) if key in report}
     worst = report.get("worst_client", {})
-    what = "accuracy" if any("accuracy" in one for one in (*sets.values(), worst)) else "loss"
+    what = first_of([*sets.values(), *([worst] if worst else [])])
     rows = [
         [name, f"{one[what]:.4f}", ", ".join(f"{key} {value:.4f}" for key, value in one.items() if key != what)]
         for name, one in sets.items()
@@ -123,7 +146,7 @@ def print_report(report: Report) -> None:
         rows += _spread(f"clients' {report['clients_by']}", report["per_client"], what)
         other = "" if report.get("same_clients", True) else "; not the clients of the run"
         rows.append([f"worst client ({worst['client']})", f"{worst[what]:.4f}", f"{worst['samples']} samples{other}"])
-    if own := report.get("after_own_steps"):
+    if (own := report.get("after_own_steps")) and what in ("accuracy", "loss"):  # the run recorded its accuracy or loss
         rows += _spread(f"after steps of their own in round {own['round']}", own["per_client"], what)
     per_class = report.get("per_class", {})
     rows += [[f"class {label}", f"{value:.4f}", "test set"] for label, value in per_class.items()]
