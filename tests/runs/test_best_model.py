@@ -206,6 +206,28 @@ def test_the_best_model_is_that_of_the_lowest_likelihood_lost(tmp_path):
     assert kept(tmp_path)[:2] == ("test_nll", history["test_nll"].index(min(history["test_nll"])) + 1)
 
 
+def test_a_history_is_judged_by_the_metric_that_was_chosen(tmp_path):
+    def explained(output, y):
+        return 1 - float((output - y).square().sum() / (y - y.mean()).square().sum())
+
+    gain = {"r2": explained, "gain": lambda output, _: float(output.mean())}
+    history = run(tmp_path / "r2", metrics=gain, best="test_r2").history
+    stored = fedlada.load_run(tmp_path / "r2", small_net(1)).history
+    for one in (history, stored, history[:], stored[:]):
+        assert one.judged_by == "test_r2"
+        assert one.best() == max(history["test_r2"])
+        assert "best test r2" in repr(one)
+        assert one.rounds_to(0.0) is None  # a bare target is an accuracy, and there is none
+    run(tmp_path / "gain", metrics=gain, best="min:test_gain", rounds=3)
+    lowest = run(tmp_path / "gain", metrics=gain, best="min:test_gain").history
+    stored = fedlada.load_run(tmp_path / "gain", small_net(1)).history
+    assert lowest.best() == stored.best() == min(lowest["test_gain"]) == lowest.best(lowest.judged_by)
+    assert "best test gain" in repr(stored)
+    path = tmp_path / "gain" / "config.json"
+    path.write_text(path.read_text().replace("min:test_gain", "test_gain"))
+    assert fedlada.load_run(tmp_path / "gain", small_net(1)).history.best() == min(lowest["test_loss"])
+
+
 def test_a_best_model_stays_that_of_one_direction(tmp_path):
     gain = {"gain": lambda output, _: float(output.mean())}
     run(tmp_path, rounds=2, metrics=gain, best="max:test_gain")

@@ -163,6 +163,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     untrained = untrained_digest(engine.model(simulation.server.params))
     return {
         **({"name": simulation.name} if simulation.name else {}),
+        **({} if simulation.best is None else {"best": simulation.best}),
         **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
         "loss": _describe_loss(engine.loss),

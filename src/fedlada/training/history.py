@@ -38,14 +38,21 @@ NO_SINGLE_MODEL = "with personal parameters there is no single model: give model
 class History(Sequence[Row]):
     """The rounds in order; `history["test_accuracy"]` is one column, with None where it was not measured.
 
-    `client_names` and `class_names` are the names of clients and classes 0, 1, ..., if they have any.
+    `client_names` and `class_names` are the names of clients and classes 0, 1, ..., if they have any. `judge` is the
+    metric by which the run's best model is chosen, if it was given.
     """
 
     def __init__(
-        self, rows: Sequence[Row] = (), *, client_names: Sequence[str] = (), class_names: Sequence[str] = ()
+        self,
+        rows: Sequence[Row] = (),
+        *,
+        client_names: Sequence[str] = (),
+        class_names: Sequence[str] = (),
+        judge: str | None = None,
     ) -> None:
         self.rows: list[Row] = list(rows)
         self.client_names, self.class_names = tuple(client_names), tuple(class_names)
+        self.judge = judge
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -75,7 +82,8 @@ class History(Sequence[Row]):
             self._check(key)
             return [row.get(key) for row in self.rows]
         if isinstance(key, slice):
-            return History(self.rows[key], client_names=self.client_names, class_names=self.class_names)
+            names: Any = {"client_names": self.client_names, "class_names": self.class_names}
+            return History(self.rows[key], judge=self.judge, **names)
         return self.rows[key]
 
     def _check(self, column: str) -> None:
@@ -85,7 +93,15 @@ class History(Sequence[Row]):
 
     @property
     def judged_by(self) -> str:
-        """The metric that a run is judged by: test accuracy, else test loss, else those of validation, of clients."""
+        """The metric that a run is judged by: the one that `simulate(best=...)` was given, or the usual one.
+
+        That is the test accuracy, else the test loss, else those of the validation, of the clients.
+        """
+        return self.judge or self.usual_judge
+
+    @property
+    def usual_judge(self) -> str:
+        """The metric that judges a run whose `best` was not given."""
         return judged_by({name for row in self.rows for name, value in row.items() if value is not None})
 
     def measured(self, metric: str) -> tuple[list[int], list[float]]:
@@ -112,7 +128,7 @@ class History(Sequence[Row]):
     @property
     def _accuracy(self) -> str:
         """The accuracy that a bare target is of; never a loss, which would be reached from the other side."""
-        return ACCURACY if lower_is_better(self.judged_by) else self.judged_by
+        return ACCURACY if lower_is_better(self.usual_judge) else self.usual_judge
 
     def bytes_to(self, target: float, metric: str | None = None) -> int | None:
         """Total traffic in bytes, up and down, until the first evaluation that reached the target.
@@ -125,8 +141,8 @@ class History(Sequence[Row]):
     def best(self, metric: str | None = None) -> float | None:
         """The highest value of a metric, or the lowest of a loss; by default of the metric that judges the run.
 
-        That is the test accuracy, else the test loss; without test data those of the validation, then of the clients.
-        `min:NAME` and `max:NAME` say which way is better, if the name of the metric does not.
+        That is the one of `simulate(best=...)`, else the test accuracy, else the test loss; without test data those of
+        the validation, then of the clients. `min:NAME` and `max:NAME` say which way is better, if the name does not.
         """
         if metric is not None:
             self._check(column_of(metric))

@@ -76,7 +76,7 @@ class StopWithout(Observer):
         self._look(simulation)
 
     def _look(self, simulation: Simulation) -> None:
-        metric = simulation.best or simulation.history.judged_by
+        metric = simulation.history.judged_by
         rounds, values = simulation.history.measured(metric)
         if not values:
             return

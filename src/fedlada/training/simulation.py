@@ -122,7 +122,8 @@ class Simulation:
     def history_of(self, rows: Sequence[Row]) -> History:
         """Rows as a history with the names of clients and classes."""
         names = self.plan.client_names if isinstance(self.plan, Plan) and self.privacy is None else ()
-        return History(rows, client_names=names, class_names=self.train.class_names if self.train is not None else ())
+        classes = self.train.class_names if self.train is not None else ()
+        return History(rows, client_names=names, class_names=classes, judge=self.best)
 
     def stop(self, why: str) -> None:
         """End the run after the current round."""

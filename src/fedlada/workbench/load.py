@@ -29,6 +29,7 @@ from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import NO_SINGLE_MODEL, History, client_number, plot_run
 from fedlada.training.resolve import Model, personal_of, resolve_model
+from fedlada.training.target import declared
 from fedlada.workbench.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -169,7 +170,9 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
     made = resolve_model(model, config.get("seed", 0), None)
     network = (copy.deepcopy(made) if made is model else made).eval()
     names = read_names(folder)
-    history = History(read_rows(folder / "metrics.jsonl"), client_names=names.clients, class_names=names.classes)
+    rows, best = read_rows(folder / "metrics.jsonl"), config.get("best")
+    judge = best if isinstance(best, str) and declared(best)[0] is not None else None
+    history = History(rows, client_names=names.clients, class_names=names.classes, judge=judge)
     return StoredRun(folder, config, history, *_trained(folder, network, len(history)), trust)
 
 

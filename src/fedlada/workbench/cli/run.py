@@ -232,7 +232,7 @@ def _headline(experiment: Experiment, folder: Path, source: Source) -> str:
 
 def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, Any]:
     history = result.history
-    metric = history.judged_by
+    metric = history.usual_judge
     _, values = history.measured(metric)
     is_accuracy = metric != LOSS  # measurements of clients follow below
     values = values if metric in (ACCURACY, LOSS) else []
@@ -241,8 +241,8 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
         "rounds": len(history),
         "stopped": result.stopped,
         "test_accuracy": values[-1] if values and is_accuracy else None,
-        "best_accuracy": history.best() if values and is_accuracy else None,
-        **({} if is_accuracy else {"test_loss": values[-1], "best_loss": history.best()}),
+        "best_accuracy": history.best(metric) if values and is_accuracy else None,
+        **({} if is_accuracy else {"test_loss": values[-1], "best_loss": history.best(metric)}),
         "loss": result.loss,
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
