@@ -271,3 +271,28 @@ def test_a_folder_knows_a_subclass_of_a_method(tmp_path):
 def test_the_loss_is_written_down(tmp_path):
     run(tmp_path, rounds=1)
     assert fedlada.load_run(tmp_path, small_net(1)).config["ran_by"]["loss"] == "mse_loss"
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_model_has_the_dtype_that_was_trained(tmp_path, engine):
+    def frozen():
+        model = small_net(1)
+        model[0].requires_grad_(False)
+        return model
+
+    def kinds(model):
+        return {one.dtype for one in model.state_dict().values()}
+
+    options = {"dtype": "float64", "engine": engine, "client_test": 0.3}
+    result = fedlada.simulate(
+        frozen, (X, PRICES), test=(X, PRICES), rounds=2, lr=0.02, method="fedavg", out=tmp_path, device="cpu", **options
+    )
+    stored = fedlada.load_run(tmp_path, frozen)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        written = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+    models = (result.model, result.client_model(0), stored.model, stored.best_model(), stored.client_model(0))
+    assert [kinds(model) for model in models] == [written] * 5 == [{torch.float64}] * 5
+    last = result.history[-1]["test_loss"]
+    assert result.evaluate((X, PRICES))["loss"] == stored.evaluate((X, PRICES))["loss"] == last
+    (tmp_path / "model.safetensors").unlink()
+    assert kinds(fedlada.load_run(tmp_path, frozen).model) == {torch.float64}

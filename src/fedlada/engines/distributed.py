@@ -38,7 +38,7 @@ class DistributedEngine(Engine):
         self.inner, self.ordered = inner, ordered
         self.method, self.loss, self.device, self.flat = inner.method, inner.loss, inner.device, inner.flat
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
-        self.kind = inner.kind
+        self.kind, self.template = inner.kind, inner.template
         self.why = f"{inner.why}; shared among {self.num_ranks} processes"
         same: list[Any] = [None] * self.num_ranks
         together(dist.all_gather_object, same, (type(inner).__name__, inner.data_digest()))

@@ -33,6 +33,8 @@ class Engine(ABC):
     loss: Loss
     device: torch.device
     flat: FlatModel
+    template: nn.Module
+    """The model as it was given."""
     kind: str
     """The engine's name: "sequential" or "stacked"."""
     why: str

@@ -171,10 +171,15 @@ def _stay() -> None:
 
 
 def model_with(model: nn.Module, vector: Tensor) -> nn.Module:
-    """A copy of the user's model, on its own device and in its own dtype, with these parameters."""
-    result = copy.deepcopy(model)
+    """A copy of the user's model, on its own device, with these parameters and in their dtype."""
+    result = in_dtype(copy.deepcopy(model), vector.dtype)
     parameters = trainable(result)
     with torch.no_grad():
         for parameter, values in zip(parameters.values(), unflatten(vector, parameters.values()), strict=True):
             parameter.copy_(values)
     return result
+
+
+def in_dtype(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The model, cast in place if no trainable parameter has this dtype; others may have their own."""
+    return model if any(one.dtype == dtype for one in trainable(model).values()) else model.to(dtype)

@@ -160,7 +160,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     """
     plan, engine = simulation.plan, simulation.engine
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
-    untrained = untrained_digest(engine.model(simulation.server.params))
+    untrained = untrained_digest(engine.template)
     return {
         **({"name": simulation.name} if simulation.name else {}),
         **({} if simulation.best is None else {"best": simulation.best}),

@@ -175,7 +175,7 @@ class Result:
     """The result of a simulation."""
 
     model: nn.Module
-    """A copy of the given model with the final global parameters, in evaluation mode."""
+    """A copy of the given model with the final global parameters, in their dtype and in evaluation mode."""
     history: History
     method: FederatedMethod
     server: Server

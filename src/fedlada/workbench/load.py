@@ -21,7 +21,7 @@ from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import Inputs
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
-from fedlada.models.flat import flatten, model_with, trainable
+from fedlada.models.flat import flatten, in_dtype, model_with, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
@@ -203,7 +203,11 @@ def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Modu
     final = folder / "model.safetensors"
     if final.exists():
         try:
-            network.load_state_dict(load_file(final))
+            stored = load_file(final)
+            trained = [stored[name].dtype for name in trainable(network) if name in stored]
+            if trained and trained[0].is_floating_point:
+                in_dtype(network, trained[0])
+            network.load_state_dict(stored)
         except (RuntimeError, SafetensorError) as error:
             # The first line of torch's message has no details.
             raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[-1].strip()}") from None
