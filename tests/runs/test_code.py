@@ -168,10 +168,11 @@ class Focal:
     """A loss with a setting and a memory."""
 
     def __init__(self, gamma):
-        self.gamma, self.calls = gamma, 0
+        self.gamma, self.calls, self.sizes = gamma, 0, []
 
     def __call__(self, output, y):
         self.calls += 1
+        self.sizes.append(len(y))
         return F.cross_entropy(self.gamma * output, y)
 
 

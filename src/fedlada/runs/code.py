@@ -173,8 +173,8 @@ class _Reader:
         ]
         memory = {one.argval for method in methods for one in _steps(method.__code__) if one.opname == "STORE_ATTR"}
         held = getattr(value, "__dict__", {})
-        plain = {name: one for name, one in held.items() if name not in memory and not name.startswith("_")}
-        return f"{self.read(kind)} with {self.read(plain)}"
+        kept = {name: one for name, one in held.items() if name not in memory and isinstance(one, (*FIXED, Tensor))}
+        return f"{self.read(kind)} with {self.read(kept)}"
 
 
 def _steps(code: CodeType) -> list[dis.Instruction]:
