@@ -15,7 +15,9 @@ from torch import nn
 
 import fedlada
 from fedlada import Combiner, FederatedMethod, LocalTransform, Upload, average, recipes
-from tasks import blobs, small_net
+from fedlada.methods.state import named_tensors
+from own_combiners import LinearTotalFirst, TotalFirst
+from tasks import UNEQUAL, blobs, small_net
 
 X, Y = blobs()
 
@@ -53,6 +55,19 @@ class Masked(Combiner):
     def combine(self, uploads, weights=None):
         mean = average(uploads, weights)
         return Upload(mean.delta * self.mask, mean.extra)
+
+
+@pytest.mark.parametrize("messages", ["float32", "int8"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("combiner", [TotalFirst(), LinearTotalFirst()])
+def test_a_combiner_begins_with_all_weights_in_every_engine(combiner, engine, messages):
+    """Over Flower and in several processes: see the integration tests."""
+    settings = {"engine": engine, "dtype": torch.float64, "messages": messages, "weights": "examples"}
+    method = recipes.fedlada(v_init=1e-4)
+    mine = run(method, partition=UNEQUAL, combiner=combiner, **settings)
+    expected = run(method, partition=UNEQUAL, **settings)
+    for (name, one), (_, other) in zip(named_tensors(mine.server), named_tensors(expected.server), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10, msg=name)
 
 
 def test_noise_of_a_combiner_is_the_seeds():

@@ -15,7 +15,9 @@ from fedlada import recipes, suggested
 from fedlada import simulate as simulate_any
 from fedlada.data import load_digits
 from fedlada.flower import InProcessGrid, MethodStrategy, TooFewReplies, client_app, wire
+from fedlada.methods.state import named_tensors
 from method_table import METHODS
+from own_combiners import LinearTotalFirst, TotalFirst
 from small_federation import (
     CLIENTS,
     QUICK,
@@ -73,6 +75,17 @@ def test_a_federations_folder_refuses_other_weights(tmp_path):
         strategy_of(method, weights=weights[::-1]).run(grid_of(method), 2, out=tmp_path, progress=False)
     with pytest.raises(ValueError, match="weights must have one number for each of 5 clients, got 4"):
         strategy_of(method, weights=weights[:4])
+
+
+@pytest.mark.parametrize("combiner", [TotalFirst(), LinearTotalFirst()])
+def test_an_own_combiner_begins_with_all_weights(combiner):
+    changes = {"cohort_size": 4, "weights": "examples"}
+    real = strategy_of(recipes.fedlada(), combiner=combiner, **changes).run(
+        grid_of(recipes.fedlada()), 3, progress=False
+    )
+    expected = dict(named_tensors(simulate(recipes.fedlada(), 3, **changes).server))
+    for name, vector in named_tensors(real.server):
+        torch.testing.assert_close(vector, expected[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_whole_numbers_are_read_on_the_nodes_as_in_a_simulation():

@@ -325,3 +325,36 @@ def test_private_noise_is_drawn_once_for_all_processes(tmp_path):
     assert rows(tmp_path / "one")[-1]["epsilon"] > 0
     one, ordered = final_server(tmp_path / "one"), final_server(tmp_path / "ordered")
     assert all(torch.equal(ordered[name], value) for name, value in one.items())
+
+
+OWN_COMBINERS = """
+import sys
+import torch
+import fedlada
+from fedlada.data import IID, load_digits
+sys.path.insert(0, sys.argv[1])
+from own_combiners import LinearTotalFirst, TotalFirst
+
+out = sys.argv[2]
+combiners = {"mean": (fedlada.combine.Mean(), False), "own": (TotalFirst(), False)}
+combiners |= {"ordered": (TotalFirst(), True), "linear": (LinearTotalFirst(), False)}
+for name in sys.argv[3:]:
+    combiner, ordered = combiners[name]
+    fedlada.simulate(
+        lambda: fedlada.models.mlp(10, hidden=[4]), load_digits()[0], method="fedavg", combiner=combiner, rounds=3,
+        cohort_size=4, partition=IID(num_clients=6, size_spread=0.8), weights="examples", batch_size=50, lr=0.05,
+        ordered=ordered, out=f"{out}/{name}", dtype=torch.float64, device="cpu",
+    )
+"""
+
+
+def test_an_own_combiner_begins_with_all_weights(tmp_path):
+    """Those of the whole cohort, or of the process's share if it is linear."""
+    script, tests = tmp_path / "own.py", Path(__file__).resolve().parents[1]
+    script.write_text(OWN_COMBINERS)
+    assert warm([str(tests), str(tmp_path), "mean"], program=script).returncode == 0
+    several(2, [tests, tmp_path, "own", "ordered", "linear"], program=script)
+    expected = final_server(tmp_path / "mean")
+    for name in ("own", "ordered", "linear"):
+        found = final_server(tmp_path / name)
+        assert all(torch.allclose(found[key], value, rtol=1e-12, atol=1e-12) for key, value in expected.items()), name

@@ -111,7 +111,7 @@ class DistributedEngine(Engine):
             return super().run_cohort(broadcast, kept, post)
         received, tally = post.down(broadcast), post.tally()
         answers = self._own(received, post.plan, post.memories(kept))
-        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner.combine)
+        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner)
         own_weight = sum(tally.weights)
         # The sums of all processes; one without an accepted client adds nothing.
         total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)

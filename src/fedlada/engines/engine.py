@@ -72,7 +72,7 @@ class Engine(ABC):
         """The local work of all clients of a round, aggregated; all messages go through `post`."""
         received, tally = post.down(broadcast), post.tally()
         answers = self.answers(received, post.plan, post.memories(kept))
-        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner.combine)
+        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner)
         if mean is not None:
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
         post.check()

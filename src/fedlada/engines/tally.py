@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,10 +11,18 @@ from torch import Tensor
 
 from fedlada.federation.plan import Assignment
 from fedlada.messages.ledger import Ledger
+from fedlada.methods.combine import Combiner
 from fedlada.methods.combine.norm_bound import norms_of
-from fedlada.methods.state import Broadcast, Kept, Upload, all_finite, is_finite, named_tensors, tensors_inside
-
-Combine = Callable[[Iterable[Upload], Sequence[float]], Upload]
+from fedlada.methods.state import (
+    Broadcast,
+    Kept,
+    Upload,
+    all_finite,
+    is_finite,
+    map_tensors,
+    named_tensors,
+    tensors_inside,
+)
 
 
 @dataclass(frozen=True)
@@ -117,9 +125,12 @@ class Tally:
                     self.norms.setdefault(name, []).extend(norms)
             yield answer.upload
 
-    def combined(self, answers: Iterator[Answer], combine: Combine) -> Upload | None:
+    def combined(self, answers: Iterator[Answer], combiner: Combiner) -> Upload | None:
         """The combined upload, or None without any; a mean holds one upload at a time."""
         uploads = self.accepted(answers)
+        if not vars(type(combiner)).get("streams", False):  # a subclass may read its weights earlier
+            every = [map_tensors(torch.clone, upload) for upload in uploads]
+            return combiner.combine(every, list(self.weights)) if every else None
         first = next(uploads, None)
         if first is None:
             return None
@@ -128,7 +139,7 @@ class Tally:
             yield first
             yield from uploads
 
-        return combine(everything(), self.weights)  # the weights grow just ahead of the sum that reads them
+        return combiner.combine(everything(), self.weights)  # grow just ahead of the sum that reads them
 
     def result(
         self, mean: Upload | None, ledger: Ledger, received: Broadcast, trained: Tensor | None = None

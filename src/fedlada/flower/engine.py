@@ -342,7 +342,7 @@ class GridEngine(Engine):
                     trained.add_(answer.work.weight * answer.upload.delta)
                 yield answer
 
-        mean = tally.combined(answers(), self.post.combiner.combine)
+        mean = tally.combined(answers(), self.post.combiner)
         assert mean is not None
         self.result = tally.result(mean, self.ledger, self.packed.received, trained)
         metrics = MetricRecord({"train-loss": self.result.train_loss, "num-clients": len(self.result.accepted)})

@@ -47,6 +47,11 @@ FAULTS: Faults = {
     "inputs: by place where they have names": ("models/call.py", "((), dict(x)) if", "(tuple(x.values()), {}) if"),
     "tally: losses not weighted": (TALLY, "self.loss += weight * ", "self.loss += "),
     "tally: squares not weighted": (TALLY, "self.square += weight * ", "self.square += "),
+    "tally: weights grow for every combiner": (
+        TALLY,
+        'if not vars(type(combiner)).get("streams", False):',
+        "if False:",
+    ),
     "post: who was lost was not asked": (
         POST,
         "(*(work.client for work in self.plan.assignments), *self.plan.lost)",
@@ -110,10 +115,12 @@ def checks() -> list[Check]:
     """Runs against NumPy, what is told of a round, and one process that merges alone."""
     from equivalence import test_engine_equals_reference as reference
     from equivalence import test_messages_in_engines as messages
+    from equivalence import test_open_contract as contract
     from equivalence import test_sequences as sequences
     from equivalence import test_several_inputs as inputs
     from integration import test_torchrun as processes
     from methods import test_attacks as attacks
+    from own_combiners import TotalFirst
 
     found = [partial(reference.test_simulation_equals_reference, name) for name in ("scaffold", "fedlada")]
     weighted = reference.test_weights_by_examples_equal_a_weighted_reference
@@ -127,6 +134,8 @@ def checks() -> list[Check]:
     found += [attacks.test_drift_is_that_of_the_training, attacks.test_the_attackers_are_the_seeds]
     found.append(partial(once, processes.test_shares_keep_the_order_and_are_even, [3, 1, 4, 1, 5, 9, 2, 6], 3))
     found += [partial(alone, processes.test_one_process_merges_what_it_alone_has, text) for text in MESSAGES]
+    all_weights = contract.test_a_combiner_begins_with_all_weights_in_every_engine
+    found.append(partial(all_weights, TotalFirst(), "sequential", "float32"))
     return found
 
 

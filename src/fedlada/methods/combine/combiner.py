@@ -33,6 +33,11 @@ class Combiner(ABC):
     is_linear: ClassVar[bool] = False
     """Whether weighted combinations of shares of the cohort combine to that of the whole, as means do: several
     processes then send one upload each instead of all."""
+    streams: ClassVar[bool] = False
+    """Declares that `combine` takes each upload before its weight, and copies what it keeps of it.
+
+    Engines then hold one upload at a time; the uploads come from a generator, and `weights` grows with them. Subclasses
+    do not inherit the declaration."""
     measures_norms: ClassVar[bool] = False
     """Whether the norms of a round's uploads must be measured and stored."""
 
@@ -40,8 +45,7 @@ class Combiner(ABC):
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         """One upload from those of the clients, in the order of their numbers, their vectors in the model's order.
 
-        Uploads may come from a generator, and each is valid until the next is asked for. `weights` may grow while
-        uploads are taken: the weight of an upload is there when the upload is.
+        Each upload has its weight in `weights`, which need not add up to one. Without `weights` all count the same.
         """
 
     def check(self, cohort_size: int) -> None:  # noqa: B027

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,6 +17,8 @@ from fedlada.methods.validation import positive
 @dataclass(frozen=True, kw_only=True)
 class Extrapolated(Combiner):
     """max(1, mean ||delta_i||^2 / (2 (||D||^2 + eps))) times the mean delta D; the other vectors are means."""
+
+    streams: ClassVar[bool] = True
 
     eps: float = 1e-3
 

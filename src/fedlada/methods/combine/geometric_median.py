@@ -31,7 +31,7 @@ class GeometricMedian(Combiner):
         positive("eps", self.eps)
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
-        every = [map_tensors(torch.clone, upload) for upload in uploads]
+        every = list(uploads)
         if not every:
             raise ValueError("GeometricMedian needs at least one upload")
         start = by_column(every, middle_of)

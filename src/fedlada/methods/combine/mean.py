@@ -19,6 +19,7 @@ class Mean(Combiner):
     """The mean, accumulated one upload at a time, as in the paper and its baselines."""
 
     is_linear: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         return average(uploads, weights)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fedlada.methods.combine.combiner import Combiner, Coming, Norms
-from fedlada.methods.combine.gathered import gathered
 from fedlada.methods.combine.mean import average
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 from fedlada.methods.validation import positive
@@ -34,6 +33,7 @@ class NormBound(Combiner):
     bound known beforehand, the same for every vector and round; it covers the first round and cohorts of one.
     """
 
+    streams: ClassVar[bool] = True
     measures_norms: ClassVar[bool] = True
 
     max_norm: float | None = None
@@ -54,7 +54,7 @@ class NormBound(Combiner):
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         if self.max_norm is not None:
             return _Bounded({}, self.max_norm).combine(uploads, weights)
-        every = gathered(uploads, None, "NormBound")
+        every = [map_tensors(torch.clone, upload) for upload in uploads]
         return _Bounded(self._learned(norms_of(every))).combine(every, weights)
 
     def outliers(self, norms: Norms) -> list[int]:
@@ -70,6 +70,8 @@ class NormBound(Combiner):
 @dataclass(frozen=True)
 class _Bounded(Combiner):
     """The mean under known bounds, accumulated one upload at a time."""
+
+    streams: ClassVar[bool] = True
 
     bounds: Mapping[str, float]
     for_all: float = math.inf

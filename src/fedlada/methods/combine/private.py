@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -74,6 +75,8 @@ class Private(Combiner):
 @dataclass(frozen=True)
 class _Release(Combiner):
     """The noisy sum that one round releases."""
+
+    streams: ClassVar[bool] = True
 
     private: Private
     coming: Coming

@@ -1,0 +1,123 @@
+"""`check_combiner` accepts what the library has, and names what an own combiner does wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from fedlada.combine import Coming, Extrapolated, GeometricMedian, Krum, Mean, Median, NormBound, Private, TrimmedMean
+from fedlada.testing import check_combiner
+
+from fedlada import Combiner, Upload, average, recipes
+from own_combiners import TotalFirst
+
+BUILT_IN = [
+    Mean(),
+    Extrapolated(),
+    NormBound(),
+    NormBound(max_norm=10.0),
+    TrimmedMean(),
+    Median(),
+    Krum(),
+    GeometricMedian(),
+]
+
+
+@pytest.mark.parametrize("method", [recipes.fedavg(), recipes.fedlada(), recipes.scaffold()], ids=lambda one: one.name)
+@pytest.mark.parametrize("combiner", BUILT_IN, ids=repr)
+def test_built_in_combiners_pass(combiner, method):
+    check_combiner(combiner, method)
+
+
+def test_one_round_of_private_passes_without_noise():
+    private = Private(10.0, noise_multiplier=1.0)
+    released = private.for_round([], Coming(5.0, lambda _, like: torch.zeros_like(like)))
+    check_combiner(released, averages=False)
+
+
+def test_what_holds_a_tensor_or_draws_passes():
+    check_combiner(Masked(torch.arange(7) % 2 == 0), averages=False)
+    check_combiner(Own(lambda uploads, weights: with_delta(average(uploads, weights), torch.randn_like)))
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(Combiner):
+    mask: torch.Tensor
+
+    def combine(self, uploads, weights=None):
+        return with_delta(average(uploads, weights), lambda delta: delta * self.mask)
+
+
+@dataclass(frozen=True)
+class Own(Combiner):
+    function: Callable
+
+    def combine(self, uploads, weights=None):
+        return self.function(uploads, weights)
+
+
+def with_delta(upload, change):
+    return Upload(change(upload.delta), upload.extra)
+
+
+def changes_in_place(uploads, weights):
+    total = uploads[0].extra[0]["v"]
+    for one in uploads[1:]:
+        total += one.extra[0]["v"]
+    return Upload(average(uploads, weights).delta, ({"v": total / len(uploads)}, {}))
+
+
+def changes_weights(uploads, weights):
+    result = average(uploads, weights)
+    weights[0] = 0.0
+    return result
+
+
+def sums(uploads, weights):
+    mean = average(uploads, weights)
+    return with_delta(mean, lambda delta: delta * (len(uploads) if weights is None else sum(weights)))
+
+
+def first_counts_twice(uploads, weights):
+    given = [1.0] * len(uploads) if weights is None else weights
+    return average(uploads, [2 * given[0], *given[1:]])
+
+
+WRONG = {
+    "no upload": (
+        lambda uploads, weights: average(uploads, weights).delta,
+        r"Own must return an Upload with the vectors delta \[6\] in torch.float64, extra.0.v \[6\] in torch.float64; "
+        "got Tensor",
+    ),
+    "a vector lost": (
+        lambda uploads, weights: Upload(average(uploads, weights).delta, ()),
+        r"Own must return an Upload .* got delta \[6\] in torch.float64$",
+    ),
+    "in place": (changes_in_place, "Own changes the vector extra.0.v of an upload in place: return new tensors"),
+    "weights in place": (changes_weights, "Own changes the list of weights in place: make a new one"),
+    "a sum": (sums, "Own depends on the sum of the weights: divide by it"),
+    "no weights": (lambda uploads, _: average(uploads), "Own ignores its weights: use them, or raise"),
+    "None is something else": (
+        lambda uploads, weights: average(uploads, weights or [2.0] + [1.0] * (len(uploads) - 1)),
+        "Own must treat weights=None as equal weights",
+    ),
+    "by place": (first_counts_twice, "Own gives another result if the clients and their weights come in another order"),
+    "twice as far": (
+        lambda uploads, weights: with_delta(average(uploads, weights), lambda delta: 2 * delta),
+        "Own must return the upload that all clients send, if they send the same",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named(name):
+    function, sentence = WRONG[name]
+    with pytest.raises(ValueError, match=sentence):
+        check_combiner(Own(function))
+
+
+def test_a_combiner_that_needs_weights_is_named():
+    with pytest.raises(ValueError, match="TotalFirst must accept weights=None, which stands for equal weights"):
+        check_combiner(TotalFirst())
