@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedlada import FederatedMethod, LocalTransform, data, server, simulate
+from fedlada.methods.state import tensors_inside
 from fedlada.methods.testing.transforms import GRADIENTS, check_transform, one_round
 from fedlada.training.resolve import resolve_method
 from method_table import METHODS
@@ -184,12 +185,89 @@ class InPlace(LocalTransform):
 def test_what_a_transform_does_to_itself_or_its_arguments_is_undone():
     seen = []
     for _ in range(3):
-        check_transform(InPlace(seen))
+        with pytest.raises(ValueError, match="InPlace changes update in place in apply: hooks return new tensors"):
+            check_transform(InPlace(seen))
     assert seen == []
     with pytest.raises(
         ValueError, match="gives different results for stacked clients"
     ):  # the check's own numbers are as before
         check_transform(Mine("all axes"))
+
+
+@dataclass(frozen=True)
+class Writes(LocalTransform):
+    """Writes to one of its arguments in one hook."""
+
+    hook: str
+    vector: str
+
+    def write(self, hook, **arguments):
+        if hook == self.hook:
+            found = dict(one for name, value in arguments.items() for one in tensors_inside(name, value))
+            found[self.vector].mul_(0.999)
+
+    def init_shared(self, params):
+        self.write("init_shared", params=params)
+        return {"c": params * 0}  # a write to zeros changes no value, and is one
+
+    def init_kept(self, params):
+        self.write("init_kept", params=params)
+        return {"k": params + 1}
+
+    def begin(self, shared, kept, like):
+        self.write("begin", shared=shared, kept=kept, like=like)
+        return {"m": like * 0, "like": like}
+
+    def look(self, point, local, step, gradient_at):
+        self.write("look", point=point, local=local, step=step)
+        return point + 0.1, local
+
+    def apply(self, update, local, step):
+        self.write("apply", update=update, local=local, step=step)
+        return update, {**local, "m": update}
+
+    def finish(self, local, done, step):
+        self.write("finish", local=local, done=done, step=step)
+        return {"v": done.delta + 0}, step.kept
+
+    def merge(self, shared, mean, round):
+        self.write("merge", shared=shared, mean=mean, round=round)
+        return {"c": mean["v"]}
+
+
+WRITES = [
+    ("init_shared", "params"),
+    ("init_kept", "params"),
+    *(("begin", name) for name in ("shared.c", "kept.k", "like")),
+    *(("look", name) for name in ("point", "local.m", "step.anchor", "step.shared.c", "step.kept.k")),
+    *(("apply", name) for name in ("update", "local.m", "local.like", "step.params", "step.anchor", "step.shared.c")),
+    *(("finish", name) for name in ("local.m", "done.delta", "step.params", "step.anchor", "step.kept.k")),
+    *(("merge", name) for name in ("shared.c", "mean.v", "round.delta")),
+]
+
+
+@pytest.mark.parametrize(("hook", "vector"), WRITES)
+def test_a_write_to_an_argument_is_named(hook, vector):
+    check_transform(Writes("", ""))
+    with pytest.raises(ValueError, match=f"Writes changes {vector} in place in {hook}: hooks return new tensors"):
+        check_transform(Writes(hook, vector))
+
+
+def test_another_vector_in_the_servers_dict_is_a_write_too():
+    @dataclass(frozen=True)
+    class SharedIsLocal(LocalTransform):
+        def init_shared(self, params):
+            return {"c": params * 0}
+
+        def begin(self, shared, kept, like):
+            return shared
+
+        def apply(self, update, local, step):
+            local["c"] = local["c"] + update
+            return update, local
+
+    with pytest.raises(ValueError, match=r"SharedIsLocal changes step\.shared\.c in place in apply"):
+        check_transform(SharedIsLocal())
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.federation.randomness import seed_generators, seed_python
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
-from fedlada.methods.state import Broadcast, Kept, Local, map_tensors
+from fedlada.methods.state import Broadcast, Kept, Local, map_tensors, named_tensors
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, has_negative_zeros, model_with
 
@@ -67,6 +67,8 @@ class SequentialEngine(Engine):
         """Whether zeros in gradients may be negative, as autograd gives them: no parameter of the client is one."""
         self.looked_at: Tensor | None = None
         """The parameters of which that was found: those of all clients of a round, most often."""
+        self.is_checked = not self.method.local
+        """Whether a client was seen to leave its broadcast and its memory as they were."""
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -124,6 +126,7 @@ class SequentialEngine(Engine):
         if self.seeds_python:
             seed_python(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
+        before = {} if self.is_checked else _versions(broadcast, kept)
         local = self.method.begin(broadcast, kept, lr=lr)
         dropouts = dropout_of_steps(self.elements, work, self.device)
         with quiet_recurrent(self.flat.module):
@@ -134,7 +137,18 @@ class SequentialEngine(Engine):
                 local = self._step(local, gradient_at)
                 losses += gradient_at.first_loss
         upload, new_kept = self.method.finish(local, work.num_steps)
+        if not self.is_checked:
+            self._refuse_writes(before, _versions(broadcast, kept))
         return answer_of(work, upload, new_kept, float(losses) / work.num_steps)
+
+    def _refuse_writes(self, before: dict[str, int], after: dict[str, int]) -> None:
+        """Refuse a method that wrote to what a client was given; asked once in a run."""
+        if changed := [name for name, version in after.items() if version != before[name]]:
+            raise ValueError(
+                f"a transform of {self.method.name} changes the vector {changed[0]}, which other clients use too, in "
+                "place: hooks return new tensors"
+            )
+        self.is_checked = True
 
     def _step(self, local: Local, gradient_at: BatchGradient) -> Local:
         if not self.in_place:
@@ -146,6 +160,11 @@ class SequentialEngine(Engine):
         if params:
             self.method.descend(params, gradients, local.lr)
         return replace(local, params=self.flat.vector)
+
+
+def _versions(*states: Broadcast | Kept) -> dict[str, int]:
+    """How often each vector was written to."""
+    return {name: one._version for state in states for name, one in named_tensors(state) if not one.is_inference()}
 
 
 class BatchGradient:

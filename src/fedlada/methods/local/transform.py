@@ -15,8 +15,8 @@ class LocalTransform:
     Subclasses are frozen dataclasses whose fields are hyperparameters; a field may be a tensor too, such as a mask
     `[P]` in the order of the model's trainable parameters, and engines see to its device, precision and place. Vectors
     are `[P]` or `[C, P]`; whatever a transform does must be elementwise, or reduce over the last axis alone, so that
-    every engine can run it. Before a run a copy of it is checked on a few numbers, alone and stacked, and a transform
-    that breaks this is refused.
+    every engine can run it. Hooks return new tensors and change none that they are given. Before a run a copy of it is
+    checked on a few numbers, alone and stacked, and a transform that breaks this is refused.
     """
 
     positive: ClassVar[frozenset[str]] = frozenset()

@@ -18,7 +18,16 @@ from torch.nn import functional as F
 from fedlada.methods.local import LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
-from fedlada.methods.state import ClientRound, Round, Step, Vectors, held_by, map_tensors, named_tensors
+from fedlada.methods.state import (
+    ClientRound,
+    Round,
+    Step,
+    Vectors,
+    held_by,
+    map_tensors,
+    named_tensors,
+    tensors_inside,
+)
 from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
 
 WIDTH = 3
@@ -217,22 +226,22 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
     shape = gradients.shape[1:]
     clients = shape[:-1]
     start = torch.tensor(START[::-1] if flipped else START, dtype=torch.float32, device="cpu")
-    first_shared = _vectors("init_shared", part.init_shared(start.clone()))
-    first_kept = _vectors("init_kept", part.init_kept(start.clone()))
+    first_shared = _vectors("init_shared", _called(part, "init_shared", start.clone()))
+    first_kept = _vectors("init_kept", _called(part, "init_kept", start.clone()))
     shared, kept = (_for_each(vectors, clients) for vectors in (first_shared, first_kept))
-    params = anchor = start.expand(shape).clone()
-    local = _vectors("begin", part.begin(shared, kept, params.clone()))
+    params, anchor = start.expand(shape).clone(), start.expand(shape).clone()
+    local = _vectors("begin", _called(part, "begin", shared, kept, params.clone()))
     # As the engines have them: one client's are numbers, those of stacked ones tensors.
     lr: Any = torch.tensor(0.1) if clients else 0.1
     num_steps: Any = torch.full((*clients, 1), float(len(gradients))) if clients else len(gradients)
     seen = []
     for gradient in gradients:
         step = Step(params, anchor, shared, kept)
-        point, state = _two("look", part.look(params, local, step, partial(_copied, gradient)))
+        point, state = _two("look", _called(part, "look", params, local, step, partial(_copied, gradient)))
         if not isinstance(point, Tensor) or point.shape != shape:
             raise Wrong(f"must return from look a point of the shape it was given; got {_kind(point)}")
         local = _vectors("look", state, names=local)
-        update, state = _two("apply", part.apply(gradient.clone(), local, step))
+        update, state = _two("apply", _called(part, "apply", gradient.clone(), local, step))
         if not isinstance(update, Tensor) or update.shape != shape:
             wanted = "[C, P]" if clients else "[P]"
             raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
@@ -240,13 +249,31 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
         params = params - lr * update
         seen.append(update.clone())
     done = ClientRound(anchor - params, num_steps, lr)
-    extra, memory = _two("finish", part.finish(local, done, Step(params, anchor, shared, kept)))
+    extra, memory = _two("finish", _called(part, "finish", local, done, Step(params, anchor, shared, kept)))
     extra, _ = _vectors("finish", extra), _vectors("finish", memory, names=kept)
     mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
     delta = done.delta.mean(dim=0) if clients else done.delta
-    merged = part.merge(first_shared, mean, Round(delta, float(len(gradients)), 0.1, participation=0.5))
+    round = Round(delta, float(len(gradients)), 0.1, participation=0.5)
+    merged = _called(part, "merge", first_shared, mean, round)
     _vectors("merge", merged, names=first_shared)
     return [*seen, *(value for value in extra.values() if value.shape == shape)]
+
+
+def _called(part: LocalTransform, hook: str, *given: Any) -> Any:
+    """The result of a hook, if it left all of its arguments as they were."""
+    arguments = dict(zip(list(inspect.signature(getattr(LocalTransform, hook)).parameters)[1:], given, strict=True))
+    before = [(name, one, one._version, one.clone()) for name, one in _tensors(arguments)]
+    result = getattr(part, hook)(*given)
+    after = {name: one for name, one in _tensors(arguments) if not name.startswith("local.")}  # its own dict
+    for name, tensor, version, value in before:
+        is_same = torch.allclose(tensor, value, rtol=0, atol=0, equal_nan=True)
+        if tensor._version != version or not is_same or after.get(name, tensor) is not tensor:
+            raise Wrong(f"changes {name} in place in {hook}: hooks return new tensors")
+    return result
+
+
+def _tensors(arguments: dict[str, Any]) -> list[tuple[str, Tensor]]:
+    return [one for name, value in arguments.items() for one in tensors_inside(name, value)]
 
 
 def _has_generator(part: LocalTransform) -> bool:
