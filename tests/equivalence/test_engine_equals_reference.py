@@ -87,6 +87,7 @@ def test_simulation_equals_reference(name):
 WEIGHTED = [
     (fedlada.recipes.scaffold(server_lr=0.8), lambda p, w: algorithms.weighted_scaffold(p, w, server_lr=0.8)),
     (fedlada.recipes.fedcm(alpha=0.3), lambda p, w: algorithms.weighted_fedcm(p, w, alpha=0.3)),
+    (fedlada.recipes.fednova(), algorithms.weighted_fednova),
 ]
 
 
@@ -94,7 +95,7 @@ OWN = (0.5, 2.0, 3.0, 0.1, 1.5)
 
 
 @pytest.mark.parametrize("given", ["examples", OWN])
-@pytest.mark.parametrize(("method", "reference"), WEIGHTED, ids=["scaffold", "fedcm"])
+@pytest.mark.parametrize(("method", "reference"), WEIGHTED, ids=["scaffold", "fedcm", "fednova"])
 def test_weights_equal_a_weighted_reference(method, reference, given):
     """Every mean is weighted: of deltas, of extras, of K_i, of the loss and of the drift."""
     model = nn.Linear(4, 3).double()

@@ -522,7 +522,7 @@ def test_differential_privacy_on_the_nodes():
     assert float((vector_of(result.model) - vector_of(small_net())).norm()) <= 1.01e-3
 
 
-@pytest.mark.parametrize("name", ["scaffold", "fedcm", "fedadam_amended", "localadam", "fedlada"])
+@pytest.mark.parametrize("name", ["scaffold", "fedcm", "fedadam_amended", "localadam", "fedlada", "fednova"])
 def test_wrappers_are_refused_where_they_would_not_cover_what_is_sent(name):
     method = METHODS[name].method()
     strategy = strategy_of(method)

@@ -64,6 +64,23 @@ def weighted_fedcm(p: Problem, weights: dict[int, float], *, alpha) -> list[Vect
     return out
 
 
+def weighted_fednova(p: Problem, weights: dict[int, float]) -> list[Vector]:
+    """FedNova with p_i by the clients' examples: tau_eff = sum_i p_i tau_i."""
+    x, out = p.x0.copy(), []
+    for t, spec in enumerate(p.rounds):
+        total = sum(weights[i] for i in spec.steps)
+        tau_eff, normalized = 0.0, np.zeros_like(x)
+        for i, tau_i in spec.steps.items():
+            xi = x.copy()
+            for k in range(tau_i):
+                xi = xi - spec.lr * p.grad(i, xi, t, k)
+            tau_eff += weights[i] / total * tau_i
+            normalized += weights[i] / total * (x - xi) / tau_i
+        x = x - tau_eff * normalized
+        out.append(x)
+    return out
+
+
 @transcribes(recipes.fedavg, 1, 1, COMMON, ({"clip_norm": None, "weight_decay": 0.0},))
 def fedavg(p: Problem, *, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
     x, out = p.x0.copy(), []
@@ -598,5 +615,23 @@ def fedlada_sam(
         v, D = mean(v_hat_K), x - mean(x_K)
         x = x - server_lr * D
         g_a = D / (spec.lr * np.mean(list(spec.steps.values())))
+        out.append(x)
+    return out
+
+
+@transcribes(recipes.fednova, 1, 1, COMMON, ({"clip_norm": None, "weight_decay": 0.0},))
+def fednova(p: Problem, *, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
+    """Wang et al. 2020, with a_i all ones, as of plain SGD: ||a_i||_1 = tau_i. Their d_i has no eta_l inside."""
+    x, out = p.x0.copy(), []
+    for t, spec in enumerate(p.rounds):
+        d, p_i = {}, 1 / len(spec.steps)
+        for i, tau_i in spec.steps.items():
+            x_i, gradients = x.copy(), []
+            for k in range(tau_i):
+                gradients.append(clip(p.grad(i, x_i, t, k), clip_norm) + weight_decay * x_i)
+                x_i = x_i - spec.lr * gradients[-1]
+            d[i] = sum(gradients) / tau_i
+        tau_eff = sum(p_i * tau_i for tau_i in spec.steps.values())
+        x = x - server_lr * tau_eff * sum(p_i * spec.lr * d_i for d_i in d.values())
         out.append(x)
     return out

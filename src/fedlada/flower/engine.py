@@ -85,10 +85,10 @@ class GridEngine(Engine):
         probe = method.init(self.initial_params())
         local = method.begin(probe.broadcast, method.init_kept(probe.params), lr=1.0)
         self.like_upload = method.finish(local, 1)[0]
-        if settings.answer == "params" and method.num_vectors() != (1, 1):
+        if settings.answer == "params" and (any(probe.shared) or any(self.like_upload.extra)):
             raise ValueError(
-                f"Flower's wrappers know one vector down and one up; {method.name} sends {method.num_vectors()}: use "
-                "FedAvg, FedProx or FedAdam with them"
+                f"Flower's wrappers know one vector down and one up, and {method.name} sends more: use FedAvg, FedProx "
+                "or FedAdam with them"
             )
 
     def connect(

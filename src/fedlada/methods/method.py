@@ -218,7 +218,8 @@ class FederatedMethod:
     def num_vectors(self) -> tuple[int, int]:
         """Vectors of the model's size sent down and up per client and round."""
         tried = self.dry_run
-        return len(list(named_tensors(tried.broadcast))), len(list(named_tensors(tried.upload)))
+        down, up = ([one.numel() for _, one in named_tensors(state)] for state in (tried.broadcast, tried.upload))
+        return down.count(tried.num_params), up.count(tried.num_params)
 
     @property
     def gradients_per_step(self) -> int:

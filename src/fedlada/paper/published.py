@@ -33,6 +33,7 @@ NAMES = {
     "fedspeed": "FedSpeed",
     "fedsmoo": "FedSMOO",
     "fedlada_sam": "FedLADA with SAM",
+    "fednova": "FedNova",
 }
 SEVEN = ("fedavg", "fedprox", "scaffold", "fedcm", "fedadam", "localadam", "fedlada")
 """The methods of the tables on speed, in their order."""

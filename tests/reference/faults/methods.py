@@ -9,6 +9,7 @@ from reference.faults import Check, Faults
 METHOD, AMSGRAD = "methods/method.py", "methods/local/amsgrad.py"
 RECIPES, SERVER = "methods/recipes/chains.py", "methods/server.py"
 SMOO = "methods/local/global_sharpness_aware.py"
+NORMALIZED = "methods/combine/normalized.py"
 DECAY, DYNAMIC = "methods/local/weight_decay.py", "methods/local/dynamic_regularizer.py"
 
 FAULTS: Faults = {
@@ -19,6 +20,9 @@ FAULTS: Faults = {
         "delta=local.params - local.anchor",
     ),
     "server step uphill": (SERVER, "params - self.lr * delta", "params + self.lr * delta"),
+    "fednova: updates not divided by their steps": (NORMALIZED, "one.delta / _steps(one)", "one.delta"),
+    "fednova: the mean step is not scaled back": (NORMALIZED, "delta=_steps(mean) * mean.delta", "delta=mean.delta"),
+    "fednova: everybody takes one step": ("methods/local/step_count.py", "+ done.num_steps", "+ 1"),
     "server rate forgotten": (SERVER, "params - self.lr * delta", "params - delta"),
     "first moment: beta swapped": (
         AMSGRAD,

@@ -7,6 +7,7 @@ from fedlada.methods.combine.krum import Krum
 from fedlada.methods.combine.mean import Mean, average
 from fedlada.methods.combine.named import as_combiner, as_private, is_private
 from fedlada.methods.combine.norm_bound import NormBound
+from fedlada.methods.combine.normalized import Normalized
 from fedlada.methods.combine.order_statistics import Median, TrimmedMean
 from fedlada.methods.combine.private import Private
 
@@ -19,6 +20,7 @@ __all__ = [
     "Mean",
     "Median",
     "NormBound",
+    "Normalized",
     "Private",
     "TrimmedMean",
     "as_combiner",

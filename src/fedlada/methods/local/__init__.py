@@ -8,6 +8,7 @@ from fedlada.methods.local.global_direction import TowardGlobalDirection
 from fedlada.methods.local.global_sharpness_aware import GlobalSharpnessAware
 from fedlada.methods.local.proximal import Proximal
 from fedlada.methods.local.sharpness_aware import SharpnessAware
+from fedlada.methods.local.step_count import StepCount
 from fedlada.methods.local.transform import LocalTransform
 from fedlada.methods.local.uphill_globally import UphillGlobally
 from fedlada.methods.local.weight_decay import WeightDecay
@@ -21,6 +22,7 @@ __all__ = [
     "LocalTransform",
     "Proximal",
     "SharpnessAware",
+    "StepCount",
     "TowardGlobalDirection",
     "UphillGlobally",
     "WeightDecay",

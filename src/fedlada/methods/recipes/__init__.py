@@ -13,7 +13,7 @@ from typing import Any
 
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes.local_adaptive import fedlada, fedlada_sam, localadam
-from fedlada.methods.recipes.plain_sgd import fedavg, fedcm, feddyn, fedexp, fedprox, scaffold
+from fedlada.methods.recipes.plain_sgd import fedavg, fedcm, feddyn, fedexp, fednova, fedprox, scaffold
 from fedlada.methods.recipes.server_optimizers import fedadagrad, fedadam, fedadam_amended, fedavgm, fedyogi
 from fedlada.methods.recipes.sharpness_aware import fedgamma, fedlesam, fedsam, fedsmoo, fedspeed, mofedsam
 
@@ -26,6 +26,7 @@ RECIPES: dict[str, Callable[..., FederatedMethod]] = {
         feddyn,
         fedcm,
         fedexp,
+        fednova,
         fedavgm,
         fedadagrad,
         fedadam,
@@ -59,6 +60,7 @@ __all__ = [
     "fedlada",
     "fedlada_sam",
     "fedlesam",
+    "fednova",
     "fedprox",
     "fedsam",
     "fedsmoo",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedlada.methods.combine import Extrapolated
-from fedlada.methods.local import ControlVariate, Proximal, TowardGlobalDirection
+from fedlada.methods.combine import Extrapolated, Normalized
+from fedlada.methods.local import ControlVariate, Proximal, StepCount, TowardGlobalDirection
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes.chains import dynamic_method, sgd_method
 from fedlada.methods.server import SGD
@@ -77,3 +77,13 @@ def fedexp(*, eps: float = 1e-3, weight_decay: float = 0.0, clip_norm: float | N
     Extrapolated(eps=0.001)
     """
     return replace(sgd_method("fedexp", (), SGD(), clip_norm, weight_decay), combiner=Extrapolated(eps=eps))
+
+
+def fednova(*, server_lr: float = 1.0, weight_decay: float = 0.0, clip_norm: float | None = None) -> FederatedMethod:
+    """FedNova: each update is divided by its number of steps (Wang et al. 2020, Tackling the Objective Inconsistency).
+
+    >>> fednova().num_vectors()
+    (1, 1)
+    """
+    averaged = sgd_method("fednova", (StepCount(),), SGD(lr=server_lr), clip_norm, weight_decay)
+    return replace(averaged, combiner=Normalized())
