@@ -449,6 +449,55 @@ def test_metrics_of_outputs_that_cannot_be_joined():
         )
 
 
+class Both:
+    """Logits, and what a loss may want beside them."""
+
+    def __init__(self, logits, features, nothing=None):
+        self.logits, self.features, self.nothing = logits, features, nothing
+
+
+def features_too(net, x):
+    return {"logits": net(x), "features": x, "loss": None}
+
+
+@pytest.mark.parametrize("forward", [features_too, lambda net, x: Both(net(x), x)])
+def test_a_loss_that_wants_more_than_logits_is_told_how(forward):
+    sentence = (
+        r"of the model's output a loss gets the logits alone, without features: rename logits, and it gets the whole"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        run(Around(forward), loss=lambda out, y: F.cross_entropy(out.logits, y) + out.features.mean())
+
+
+def test_a_loss_that_is_wrong_in_another_way_is_told_nothing_of_logits():
+    with pytest.raises(ValueError, match=r"the loss cannot compare outputs .*: no$"):
+        run(small_net(), loss=raises)
+    with pytest.raises(ValueError, match=r"the loss cannot compare outputs .*: no$"):
+        run(Around(lambda net, x: {"logits": net(x)}), loss=raises)
+
+
+def raises(*_):
+    raise RuntimeError("no")
+
+
+OUTPUTS = {
+    "logits": (lambda net, x: {"logits": net(x), "features": x}, F.cross_entropy, "stacked"),
+    "tuple": (lambda net, x: (net(x), x), lambda out, y: F.cross_entropy(out[0], y), "sequential"),
+    "dict": (lambda net, x: {"scores": net(x)}, lambda out, y: F.cross_entropy(out["scores"], y), "sequential"),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.filterwarnings("ignore:the stacked engine cannot be used")
+def test_outputs_under_other_names_reach_the_loss(name):
+    """As docs/engines.md says of each."""
+    forward, loss, engine = OUTPUTS[name]
+    found = run(Around(forward), loss=loss, engine="stacked", dtype=torch.float64)
+    assert found.engine == engine
+    expected = run(small_net(), loss=F.cross_entropy, dtype=torch.float64).server.params
+    torch.testing.assert_close(found.server.params, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_nothing_is_said_of_an_ordinary_model():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -26,7 +26,7 @@ from fedlada.engines.default_loss import (
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.refusal import refused
 from fedlada.federation.randomness import Ints, bits, permutation
-from fedlada.models.call import call
+from fedlada.models.call import call, only_logits
 from fedlada.models.flat import FlatModel
 
 TRAINING = "training"
@@ -90,7 +90,7 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     except Exception as error:
         raise ValueError(
             f"the loss cannot compare outputs ({shape_of(output)}) with {what} targets ({shape_of(y)}): {error}"
-            f"{_way_out(chosen, output, y)}"
+            f"{_way_out(chosen, output, y) or (loss and only_logits(module, x)) or ''}"
         ) from error
     if not isinstance(value, Tensor) or value.ndim != 0:
         raise ValueError(f"the loss must give one number for a batch, got {shape_of(value)}")

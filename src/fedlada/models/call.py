@@ -64,6 +64,22 @@ def scores(output: Any) -> Any:
     return found if isinstance(found, Tensor) and not isinstance(output, Tensor) else output
 
 
+def only_logits(module: nn.Module, x: Any) -> str:
+    """The end of an error message: entries of the output that no loss gets beside `logits`; empty if there are none."""
+    positional, named = arguments(module, x)
+    output = module(*positional, **named)
+    if scores(output) is output:
+        return ""
+    entries = output if isinstance(output, Mapping) else vars(output)
+    others = [str(name) for name, value in entries.items() if name != "logits" and value is not None]
+    if not others:
+        return ""
+    return (
+        f"; of the model's output a loss gets the logits alone, without {', '.join(others)}: rename logits, and it "
+        "gets the whole output"
+    )
+
+
 def own_loss(output: Any, _y: Any) -> Tensor:
     """The `loss` that a model computes itself."""
     loss: Tensor = output["loss"] if isinstance(output, Mapping) else output.loss
