@@ -148,8 +148,8 @@ def simulate(
         unreliable: simulated drop-outs and stragglers.
         loss: a function of outputs and targets; by default cross-entropy for class indices, binary cross-entropy for
             targets of 0 and 1 with one output each, squared error for floats. `result.loss` has its name.
-        metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`. They need `test` or
-            `validation`.
+        metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`, and of each client as
+            `client_<name>`. They need `test`, `validation` or `client_test`.
         eval_every: rounds between evaluations; the last round is always evaluated.
         eval_train_every: rounds between evaluations on the clients' training data, without augmentation; a sample that
             several clients hold counts for each: `full_train_loss` and `full_train_accuracy`.
@@ -160,8 +160,8 @@ def simulate(
         stop_at: end when one of these is reached, as in `{"test_loss": 0.1}` or `{"max:test_gain": 3}`.
         client_test: a share of each client's samples (0.2, say) to hold out as its test set, drawn by the seed, or test
             data by client: a list, or a dict by the client's index or the partition's key. Each evaluation then adds
-            `client_accuracy`, the mean over clients, with `_worst_decile` and `_std`, or the same of `client_loss`;
-            `result.clients` has the values by client.
+            `client_accuracy`, the mean over clients, with `_worst_decile` and `_std`, or the same of `client_loss`,
+            and that of each of `metrics`; `result.clients` has the values by client.
         personal_steps: local steps of fine-tuning, with the method's own chain, after which each client's model is also
             tested: `personal_accuracy` and its spread. The run itself is unchanged.
         personal_every: rounds between these tests; by default `eval_every`.

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedlada.data.samples import as_samples
-from fedlada.engines.clients import ClientTest, columns, measure
+from fedlada.engines.clients import ClientTest, measure
 from fedlada.engines.evaluation import evaluate
 from fedlada.models.call import own_loss
 from tasks import blobs, small_net
@@ -57,16 +57,43 @@ def test_each_client_as_if_alone(name, batch_size):
         assert measure(model, test, rows, loss, batch_size)[client] == pytest.approx(own, rel=1e-12)
 
 
-def test_the_worst_decile():
-    accuracies = np.random.default_rng(0).permutation(np.linspace(0.0, 0.99, 30))
-    found = columns("client", {client: {"accuracy": one, "loss": 1.0} for client, one in enumerate(accuracies)})
-    assert found == {
-        "client_accuracy": pytest.approx(accuracies.mean()),
-        "client_accuracy_worst_decile": pytest.approx(np.sort(accuracies)[:3].mean()),
-        "client_accuracy_std": pytest.approx(accuracies.std()),
-    }
-    losses = columns("personal", {3: {"loss": 1.0}, 5: {"loss": 4.0}})
-    assert losses == {"personal_loss": 2.5, "personal_loss_worst_decile": 4.0, "personal_loss_std": 1.5}
+@pytest.mark.parametrize("batch_size", [1000, 8, 3])
+@pytest.mark.parametrize("name", ["classes", "numbers"])
+def test_metrics_are_given_the_clients_own_outputs_and_targets(name, batch_size):
+    model, loss, targets = CASES[name]
+    x, y = blobs(num_samples=30)
+    y = targets(y)
+    test = clients_test(x, y)
+    calls = []
+
+    def spread(output, y):
+        calls.append((output.numpy(), y.numpy()))
+        return float(output.max() - y.double().min())
+
+    measured = measure(model.eval(), test, np.arange(30), loss, batch_size, {"spread": spread})
+    for (client, own), (output, given) in zip(measured.items(), list(calls), strict=True):
+        rows = test.rows(client)
+        assert np.array_equal(given, y[rows])
+        assert output.shape[0] == len(rows)
+        assert own["spread"] == pytest.approx(
+            evaluate(model, (x[rows], y[rows]), loss, metrics={"spread": spread})["spread"]
+        )
+
+
+def test_a_metric_that_fails_on_a_client_is_nan_there():
+    x, y = blobs(num_samples=30)
+
+    def needs_two(_, y):
+        if len(y) < 2:
+            raise ZeroDivisionError
+        return 1.0
+
+    measured = measure(
+        small_net().double().eval(), clients_test(x, y), np.arange(30), F.cross_entropy, 8, {"two": needs_two}
+    )
+    assert {client: own["two"] for client, own in measured.items()} == pytest.approx(
+        {0: 1.0, 2: np.nan, 3: 1.0, 4: 1.0}, nan_ok=True
+    )
 
 
 def test_nobody_to_test():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 
 import fedlada
@@ -143,6 +145,79 @@ def test_without_classes_it_is_the_loss():
     assert row["client_loss_worst_decile"] >= row["client_loss"] > 0
     assert "client_accuracy" not in row
     assert "client_accuracy" not in result.clients
+
+
+def by_class(output, y):
+    """The lowest recall of a class: it fails where one is missing."""
+    hits = (output.argmax(1) == y).double()
+    return min(float(hits[y == label].mean()) if (y == label).any() else 1 / 0 for label in (0, 1, 2))
+
+
+def variance(output, y):
+    """NaN of one sample."""
+    return output.double().var() if len(y) > 1 else math.nan
+
+
+METRICS = {"recall": by_class, "variance": variance}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_metrics_of_ones_own_on_each_client(engine):
+    result = run(client_test=0.25, metrics=METRICS, personal_steps=2, engine=engine)
+    tests = hold_out(CLIENTS, 0.25, 0)[1]
+    outputs = [result.model(torch.from_numpy(X[rows])).detach() for rows in tests]
+    row, targets = result.history[-1], [torch.from_numpy(Y[rows]) for rows in tests]
+    assert [len(own) for own in tests] == [10, 2, 0, 10, 8]
+    expected = [float(variance(o, y)) if len(y) else None for o, y in zip(outputs, targets, strict=True)]
+    assert result.clients["client_variance"] == pytest.approx(expected)
+    known = np.array([one for one in expected if one is not None])
+    assert row["client_variance"] == pytest.approx(known.mean())
+    assert row["client_variance_worst_decile"] == pytest.approx(known.min())
+    assert row["client_variance_std"] == pytest.approx(known.std())
+    recalls = result.clients["client_recall"]
+    assert recalls[1] is None  # two samples do not have all classes
+    assert row["client_recall_missing"] == row["personal_recall_missing"] == 1
+    assert row["client_recall"] == pytest.approx(np.mean([one for one in recalls if one is not None]))
+    assert "client_variance_missing" not in row
+    assert "client_accuracy" in row
+    assert result.clients["personal_variance"] != result.clients["client_variance"]
+
+
+def test_metrics_of_each_client_are_the_same_in_both_engines():
+    one, other = (
+        run(client_test=0.25, metrics=METRICS, personal_steps=2, engine=engine) for engine in ("sequential", "stacked")
+    )
+    assert other.engine == "stacked"
+    for column in ("client_recall", "client_variance", "personal_recall", "personal_variance"):
+        pairs = zip(one.clients[column], other.clients[column], strict=True)
+        assert all((a is None and b is None) or a == pytest.approx(b, rel=1e-9) for a, b in pairs)
+
+
+def test_metrics_of_each_client_choose_and_end_runs_and_are_resumed(tmp_path):
+    settings = {"client_test": 0.25, "metrics": METRICS, "best": "client_recall"}
+    run(rounds=2, out=tmp_path, **settings)
+    resumed, at_once = run(out=tmp_path, **settings), run(**settings)
+    assert resumed.clients == at_once.clients
+    columns = [name for name in at_once.history[-1] if name.startswith("client_")]
+    assert all(resumed.history[name] == at_once.history[name] for name in columns)
+    lines = [json.loads(line) for line in (tmp_path / "client_metrics.jsonl").read_text().splitlines()]
+    assert lines[-1] == at_once.clients
+    with safe_open(tmp_path / "checkpoints" / "best.safetensors", "pt") as file:
+        assert file.metadata()["metric"] == "client_recall"
+    assert len(run(client_test=0.25, metrics=METRICS, stop_at={"client_recall": 0.0}).history) == 1
+
+
+def test_metrics_of_each_client_are_checked_before_the_first_round():
+    def broken(*_):
+        raise KeyError("column")
+
+    with pytest.raises(ValueError, match="the metric 'broken' failed: KeyError: 'column'"):
+        run(client_test=0.25, metrics={"broken": broken}, callbacks=[lambda *_: pytest.fail("a round was run")])
+    for name in ("recall_std", "accuracy_missing"):
+        with pytest.raises(ValueError, match=f"two metrics of each client would be stored as 'client_{name}'"):
+            run(client_test=0.25, metrics={"recall": by_class, name: by_class})
+    with pytest.raises(ValueError, match="give test=, validation= or client_test=, or leave metrics out"):
+        run(metrics=METRICS)
 
 
 def test_a_folder_keeps_each_round_and_refuses_another_share(tmp_path):

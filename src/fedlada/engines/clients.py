@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines.cpu_layout import Forward, forward_for
-from fedlada.engines.evaluation import Loss, Totals
+from fedlada.engines.evaluation import Gathered, Loss, Metric, Totals
 from fedlada.federation.randomness import Ints
 from fedlada.models.call import call
 
 Measured = dict[int, dict[str, float]]
-"""Loss, and accuracy if there is one, by client."""
+"""Loss, accuracy if there is one, and the user's metrics, by client; a metric that fails on a client is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +52,19 @@ class ClientTest:
         return hashlib.sha256(self.samples.digest().encode() + self.owners.tobytes()).hexdigest()
 
 
-def measure(module: nn.Module, test: ClientTest, rows: Ints, loss: Loss, batch_size: int) -> Measured:
-    """Means over each client's samples; samples of several clients share a forward pass."""
+def measure(
+    module: nn.Module,
+    test: ClientTest,
+    rows: Ints,
+    loss: Loss,
+    batch_size: int,
+    metrics: Mapping[str, Metric] | None = None,
+) -> Measured:
+    """Means over each client's samples, and the metrics of them; samples of several clients share a forward pass."""
     device = next(module.parameters()).device
-    totals = {client: Totals(loss, device) for client in np.unique(test.owners[rows]).tolist()}
+    clients = np.unique(test.owners[rows]).tolist()
+    totals = {client: Totals(loss, device) for client in clients}
+    gathered = {client: Gathered(metrics) for client in clients}
     forward: Forward | None = None
     with torch.no_grad():
         for start in range(0, len(rows), batch_size):
@@ -64,7 +73,8 @@ def measure(module: nn.Module, test: ClientTest, rows: Ints, loss: Loss, batch_s
             forward = forward or forward_for(module, x)
             for client, output, own, number in _by_client(forward(module, x), y, module, test, batch):
                 totals[client].add(output, own, number)
-    return {client: one.means() for client, one in totals.items()}
+                gathered[client].add(output, own)
+    return {client: totals[client].means() | gathered[client].measured_if_possible() for client in clients}
 
 
 def _by_client(
@@ -83,18 +93,3 @@ def _by_client(
         else:  # a model's own loss is one number per batch
             x, own = test.samples.batch(batch[start:end])
             yield int(owners[start]), call(module, x), own, end - start
-
-
-def columns(prefix: str, measured: Measured) -> dict[str, float]:
-    """Over clients: the mean, the mean of the worst tenth (at least one) and the standard deviation of the accuracy.
-
-    Without an accuracy, the same of the loss, where the highest is the worst.
-    """
-    what = "accuracy" if all("accuracy" in one for one in measured.values()) else "loss"
-    values = np.array(sorted((one[what] for one in measured.values()), reverse=what == "loss"))
-    tenth = max(1, round(len(values) / 10))
-    return {
-        f"{prefix}_{what}": float(values.mean()),
-        f"{prefix}_{what}_worst_decile": float(values[:tenth].mean()),
-        f"{prefix}_{what}_std": float(values.std()),
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -115,6 +116,35 @@ class Totals:
         return {**result, "accuracy": accuracy} if self.is_classification else result
 
 
+class Gathered:
+    """All outputs and targets on the host, for metrics of a user's own; without any, nothing is kept."""
+
+    def __init__(self, metrics: Mapping[str, Metric] | None) -> None:
+        self.metrics = metrics or {}
+        self.outputs: list[Any] = []
+        self.targets: list[Any] = []
+
+    def add(self, output: Any, y: Any) -> None:
+        """Keep a batch."""
+        if self.metrics:
+            self.outputs.append(_on_host(output))
+            self.targets.append(_on_host(y))
+
+    def measured(self) -> dict[str, float]:
+        """The value of each metric; one that fails is an error."""
+        return {name: _measured_by(name, one, self.outputs, self.targets) for name, one in self.metrics.items()}
+
+    def measured_if_possible(self) -> dict[str, float]:
+        """The value of each metric; NaN for one that fails, as on too few samples."""
+        found = {}
+        for name, one in self.metrics.items():
+            try:
+                found[name] = _measured_by(name, one, self.outputs, self.targets)
+            except ValueError:
+                found[name] = math.nan
+        return found
+
+
 def evaluate(
     module: nn.Module,
     samples: Any,
@@ -135,7 +165,7 @@ def evaluate(
         samples = AS_GIVEN.read(samples, first.device, first.dtype, collate_fn)
         samples = inputs_for(module, samples, first.device, first.dtype, scaled=False, way_out=AS_TRAINED).of(samples)
     totals: Totals | None = None
-    outputs, targets = [], []
+    gathered = Gathered(metrics)
     with _evaluating(module):
         for output, y, number in _outputs(module, samples, batch_size):
             if totals is None:
@@ -144,14 +174,9 @@ def evaluate(
                 check_same_shape(loss, output, y, "targets", labels=labels)
                 totals = Totals(loss, first.device)
             totals.add(output, y, number)
-            if metrics:
-                outputs.append(_on_host(output))
-                targets.append(_on_host(y))
+            gathered.add(output, y)
     assert totals is not None, "there are always samples"
-    result = totals.means()
-    for name, metric in (metrics or {}).items():
-        result[name] = _measured_by(name, metric, outputs, targets)
-    return result
+    return totals.means() | gathered.measured()
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +12,16 @@ from torch import Tensor
 
 from fedlada.engines.clients import ClientTest, Measured, measure
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import EvaluationOptions
+from fedlada.engines.evaluation import BUILT_IN, EvaluationOptions, Metric
 from fedlada.federation.plan import Plan, RoundPlan, assign
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.methods.state import Kept, Server
+from fedlada.training.target import lower_is_better
+
+SPREAD = ("", "_worst_decile", "_std")
+"""Endings of the columns that sum up a metric over clients."""
+MISSING = "_missing"
+"""The ending of the number of clients on which a user's metric gave no finite number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +32,12 @@ class EachClient:
     plan: Plan
     test: ClientTest
     options: EvaluationOptions
+    metrics: Mapping[str, Metric]
+
+    def __post_init__(self) -> None:
+        columns = Counter(f"{name}{of}" for name in (*BUILT_IN, *self.metrics) for of in (*SPREAD, MISSING))
+        if twice := [name for name, number in columns.items() if number > 1]:
+            raise ValueError(f"two metrics of each client would be stored as 'client_{twice[0]}': rename one of them")
 
     def measured(self, server: Server, kept: Mapping[int, Kept]) -> Measured:
         """Metrics of the server's model, with each client's personal parameters if there are any."""
@@ -71,4 +85,31 @@ class EachClient:
 
     def _on(self, params: Tensor, rows: Ints) -> Measured:
         with self.engine.loaded(params) as module:
-            return measure(module, self.test, rows, self.engine.loss, self.options.eval_batch_size)
+            batch_size = self.options.eval_batch_size
+            return measure(module, self.test, rows, self.engine.loss, batch_size, self.metrics)
+
+
+def columns(prefix: str, measured: Measured) -> dict[str, float]:
+    """Over clients: the mean, the mean of the worst tenth (at least one) and the standard deviation.
+
+    They are those of the accuracy, or of the loss without one, and of each metric of the user's. Of the latter, values
+    that are not finite are left out and counted.
+    """
+    what = "accuracy" if all("accuracy" in one for one in measured.values()) else "loss"
+    found = _spread(prefix, what, [one[what] for one in measured.values()])
+    for name in dict.fromkeys(name for one in measured.values() for name in one if name not in BUILT_IN):
+        values = [one[name] for one in measured.values()]
+        known = [value for value in values if math.isfinite(value)]
+        found |= _spread(prefix, name, known)
+        if missing := len(values) - len(known):
+            found[f"{prefix}_{name}{MISSING}"] = missing
+    return found
+
+
+def _spread(prefix: str, what: str, values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {f"{prefix}_{what}{of}": math.nan for of in SPREAD}
+    ordered = np.array(sorted(values, reverse=lower_is_better(what)))
+    worst = ordered[: max(1, round(len(ordered) / 10))]
+    summed_up = (float(ordered.mean()), float(worst.mean()), float(ordered.std()))
+    return {f"{prefix}_{what}{of}": value for of, value in zip(SPREAD, summed_up, strict=True)}

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 """One round: `round, lr, train_loss, drift, bytes_up, bytes_down, seconds`, who took part, and what was evaluated."""
 ClientValues = dict[str, Any]
-"""The `round` in which clients were tested, and each metric as a list by client; None without test samples."""
+"""The `round` in which clients were tested, and each metric as a list by client; None without test samples, or
+where a metric of the user's gave no finite number."""
 
 
 NO_SINGLE_MODEL = "with personal parameters there is no single model: give model=, such as client_model(0) of this run"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.clients import ClientTest, Measured, columns
+from fedlada.engines.clients import ClientTest, Measured
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics
 from fedlada.federation.plan import Plan, Rounds
 from fedlada.federation.randomness import bits, permutation, seeded, torch_seed
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.methods.state import Kept, Server
-from fedlada.training.clients import EachClient
+from fedlada.training.clients import SPREAD, EachClient, columns
 from fedlada.training.history import ClientValues, Row
 from fedlada.training.target import column_of, lower_is_better
 
@@ -55,8 +55,11 @@ class Measures:
         self.engine, self.options, self.start, self.seed = engine, options, start, plan.seed
         metrics = check_metrics(metrics)
         given = {name: samples for name, samples in data.items() if samples is not None}
-        if metrics and not given:
-            raise ValueError("metrics are measured on test or validation data: give test=, or leave metrics out")
+        if metrics and not given and client_test is None:
+            raise ValueError(
+                "metrics are measured on test or validation data, or on each client's: give test=, validation= or "
+                "client_test=, or leave metrics out"
+            )
         self.due = [Due(name, samples, options.eval_every, metrics) for name, samples in given.items()]
         if train is not None and options.eval_train_every is not None and isinstance(plan, Plan):
             # Repeated for each client that holds them; a partition may leave some out.
@@ -65,7 +68,7 @@ class Measures:
         self.each_client: EachClient | None = None
         if client_test is not None:
             assert isinstance(plan, Plan)
-            self.each_client = EachClient(engine, plan, client_test, options)
+            self.each_client = EachClient(engine, plan, client_test, options, metrics)
             given["client test"] = client_test.samples
         elif options.personal_steps is not None:
             raise ValueError(
@@ -93,9 +96,10 @@ class Measures:
                 f"{one.name}_{name}{ending}" for ending in endings for name in self._tried(one.samples, one.metrics)
             ]
         if self.each_client is not None:
-            what = "accuracy" if "accuracy" in self._tried(self.each_client.test.samples, {}) else "loss"
+            own = self.each_client.metrics
+            what = "accuracy" if "accuracy" in self._tried(self.each_client.test.samples, own) else "loss"
             tests = ["client", *(["personal"] if self.options.personal_steps else [])]
-            names += [f"{one}_{what}{of}" for one in tests for of in ("", "_worst_decile", "_std")]
+            names += [f"{one}_{name}{of}" for one in tests for name in (what, *own) for of in SPREAD]
         return names
 
     def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
@@ -148,7 +152,7 @@ class Measures:
 
         def add(prefix: str, measured: Measured) -> None:
             row.update({name: finite(value) for name, value in columns(prefix, measured).items()})
-            for what in ("accuracy", "loss"):
+            for what in ("accuracy", "loss", *each.metrics):
                 own = [measured.get(client, {}).get(what) for client in range(each.test.num_clients)]
                 if any(value is not None for value in own):
                     values[f"{prefix}_{what}"] = [None if one is None else finite(one) for one in own]

@@ -8,6 +8,7 @@ from reference.faults import Check, Faults, in_folder
 
 PERSONAL, METHOD, HELD_OUT = "methods/personal.py", "methods/method.py", "federation/client_test.py"
 MEASURE, EACH, EXCHANGE = "engines/clients.py", "training/clients.py", "messages/exchange.py"
+EVALUATION = "engines/evaluation.py"
 
 FAULTS: Faults = {
     "personal: kept in the engine's order": (PERSONAL, "found[self.places[found].argsort()]", "found"),
@@ -44,7 +45,13 @@ FAULTS: Faults = {
         "output[start:end], y[start:end]",
         "output[: end - start], y[start:end]",
     ),
-    "measure: the best decile": (MEASURE, "values[:tenth]", "values[-tenth:]"),
+    "measure: the best decile": (EACH, "reverse=lower_is_better(what)", "reverse=not lower_is_better(what)"),
+    "measure: metrics of the batch's start": (
+        MEASURE,
+        "gathered[client].add(output, own)",
+        "gathered[0].add(output, own)",
+    ),
+    "measure: a metric that fails is a zero": (EVALUATION, "found[name] = math.nan", "found[name] = 0.0"),
     "fine-tuning: one step less": (EACH, "num_steps=work.steps or 0", "num_steps=(work.steps or 0) - 1"),
     "fine-tuning: uphill": (EACH, "server.params - engine.outward", "server.params + engine.outward"),
     "fine-tuning: memories forgotten": (EACH, "(server.broadcast, plan, kept)", "(server.broadcast, plan, {})"),
@@ -64,6 +71,7 @@ def checks() -> list[Check]:
     from equivalence import test_personal_layers as layers
     from federation import test_client_test as held
     from methods import test_personal as personal
+    from training import test_over_clients as summed_up
 
     found: list[Check] = [partial(personal.test_equals_its_transcription, name, 1) for name in personal.CASES]
     server = personal.test_the_server_never_moves_personal_parameters_and_never_hears_of_them
@@ -76,7 +84,8 @@ def checks() -> list[Check]:
         held.test_the_seed_and_the_client_decide,
         held.test_a_client_of_one_sample_trains_on_it,
         held.test_a_sample_that_several_hold_is_trained_on_by_none,
-        measure.test_the_worst_decile,
+        summed_up.test_the_worst_decile,
+        measure.test_a_metric_that_fails_on_a_client_is_nan_there,
         joined.test_batches_come_from_their_parts_in_the_order_asked_for,
         layers.test_a_message_holds_the_shared_parameters_alone,
         each.test_held_out_samples_are_tested_and_never_trained_on,
@@ -84,5 +93,6 @@ def checks() -> list[Check]:
         each.test_fine_tuning_of_scaffold_goes_on_from_its_memory,
     ]
     found += [partial(measure.test_each_client_as_if_alone, name, 8) for name in measure.CASES]
+    found += [partial(measure.test_metrics_are_given_the_clients_own_outputs_and_targets, "classes", 8)]
     found += [partial(in_folder, layers.test_resume_to_the_same_bits)]
     return found
