@@ -23,7 +23,7 @@ from typing import Any
 
 from fedlada.data.held_out import held_out
 from fedlada.data.images import Images
-from fedlada.data.sources import Source
+from fedlada.data.source import Source
 from fedlada.messages import PRESETS
 from fedlada.training.history import History
 from fedlada.training.simulation import TrainingDiverged

@@ -41,7 +41,8 @@ from torch import Tensor, nn
 
 from fedlada.data.images import Images
 from fedlada.data.samples import as_samples
-from fedlada.data.sources import Source, load_dataset
+from fedlada.data.source import Source
+from fedlada.data.sources import load_dataset
 from fedlada.federation.partition import IID
 from fedlada.federation.randomness import torch_seed
 from fedlada.models import pfl_cnn

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedlada.data.images import Images
-from fedlada.data.sources import Source
+from fedlada.data.source import Source
 from fedlada.training.history import History
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

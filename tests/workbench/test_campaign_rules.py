@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fedlada.data import as_samples
 from fedlada.data.augment import Augmentation
 from fedlada.data.images import Images
-from fedlada.data.sources import Source
+from fedlada.data.source import Source
 from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.networks import LayeredNetwork
 from fedlada.methods.local import AMSGrad

@@ -11,7 +11,8 @@ from fedlada.data.leaf import load_leaf
 from fedlada.data.npz import load_npz
 from fedlada.data.plays import load_shakespeare
 from fedlada.data.samples import ArraySamples, DatasetSamples, Samples, as_samples
-from fedlada.data.sources import Source, load_dataset
+from fedlada.data.source import Source
+from fedlada.data.sources import load_dataset
 from fedlada.data.text import load_docstrings
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Given, Pachinko, Partition, Pathological

@@ -87,7 +87,7 @@ def _joined(parts: Sequence[Any], names: Sequence[str]) -> Any:
 
 def _joined_arrays(parts: Sequence[Arrays], names: Sequence[str]) -> Arrays:
     """One array for each input, and one for the targets."""
-    tables = [{**_inputs(part.x), TARGET: part.y} for part in parts]
+    tables = [{**inputs_of(part.x), TARGET: part.y} for part in parts]
     first = tables[0]
     columns: dict[Any, list[Tensor]] = {key: [] for key in first}
     for who, table in zip(names, tables, strict=True):
@@ -103,13 +103,17 @@ def _joined_arrays(parts: Sequence[Arrays], names: Sequence[str]) -> Arrays:
         if len({len(columns[key][-1]) for key in columns}) > 1:
             raise ValueError(f"client {who} must have one row of x and y per sample")
     whole = {key: torch.cat(same) for key, same in columns.items()}
-    y, x = whole.pop(TARGET), parts[0].x
-    if isinstance(x, Mapping):
-        return Arrays(whole, y, parts[0].class_names)
-    return Arrays(tuple(whole.values()) if len(whole) > 1 else whole[0], y, parts[0].class_names)
+    y = whole.pop(TARGET)
+    return Arrays(like_given(parts[0].x, whole), y, parts[0].class_names)
 
 
-def _inputs(x: Any) -> dict[Any, Any]:
+def like_given(x: Any, inputs: dict[Any, Any]) -> Any:
+    """Inputs in the form in which `x` was given: a dict, a tuple or one array."""
+    return inputs if isinstance(x, Mapping) else tuple(inputs.values()) if len(inputs) > 1 else inputs[0]
+
+
+def inputs_of(x: Any) -> dict[Any, Any]:
+    """The inputs by their names, or numbered."""
     if isinstance(x, Mapping):
         return dict(x)
     several = (

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedlada.data import plays
 from fedlada.data.archives import OFFICIAL
 from fedlada.data.augment import Augmentation
+from fedlada.data.by_client import pooled
 from fedlada.data.cifar import CIFAR100_GROUPS, load_cifar
 from fedlada.data.digits import load_digits
-from fedlada.data.held_out import held_out, held_out_ends
+from fedlada.data.given import readable
 from fedlada.data.idx import load_idx
 from fedlada.data.image_folder import Progress, load_image_folder, load_tiny_imagenet
 from fedlada.data.images import STANDARDIZE, Bytes, Images, are_images, channel_statistics
 from fedlada.data.leaf import load_leaf
 from fedlada.data.npz import read_npz
+from fedlada.data.own import divided, is_own_data, named_data
+from fedlada.data.source import Source
 from fedlada.data.text import NUM_CHARACTERS, SPACING, WINDOW, load_docstrings
 from fedlada.federation.randomness import Ints
+from fedlada.methods.imported import check_written
 from fedlada.methods.validation import count, one_of
 
 AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
@@ -39,81 +41,6 @@ AUTHORS_STATISTICS: dict[str, Statistics] = {
     "tinyimagenet": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
 """Mean and deviation of each channel as the authors of FedLADA take them; other data uses its training images' own."""
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A data set, ready to be divided among clients."""
-
-    train: Any
-    """An `(x, y)` pair or `Images`."""
-    test: Any
-    num_classes: int
-    input_shape: tuple[int, ...]
-    client: Ints | None = None
-    """The natural client of each training sample, if the data have one."""
-    class_groups: tuple[int, ...] | None = None
-    """The group of each class, if classes have groups."""
-    validation: Any = None
-    """Training samples held out, like `train` but never augmented."""
-    class_names: tuple[str, ...] = ()
-    client_names: tuple[str, ...] = ()
-    """The names of the clients 0, 1, ... of `client`."""
-    test_client: Ints | None = None
-    """The number of the client that each test sample belongs to, or -1, where that is known."""
-    overlap: int = 0
-    """Windows of a client's text that share characters with the one before them; 0 where samples share nothing."""
-    sparse: int = 1
-    """Of so many windows one is held out, where they overlap."""
-
-    def labels(self, split: str) -> np.ndarray[Any, Any]:
-        """The class of every sample of "train" or "test"."""
-        data = self.train if split == "train" else self.test
-        return np.asarray(data.y if isinstance(data, Images) else data[1])
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether the targets are class indices or labels, so that there is an accuracy."""
-        return self.labels("train").dtype.kind in "biu"
-
-    @property
-    def is_text(self) -> bool:
-        """Whether inputs are codes of characters."""
-        return not isinstance(self.train, Images) and self.train[0].dtype.kind == "i"
-
-    def names_of_clients(self) -> tuple[str, ...]:
-        """The names of the clients that have training samples, where they have names."""
-        assert self.client is not None
-        return tuple(self.client_names[number] for number in np.unique(self.client)) if self.client_names else ()
-
-    def with_class_names(self, names: Sequence[str]) -> Source:
-        """The same images with the names of their classes."""
-        train, test = (replace(data, class_names=tuple(names)) for data in (self.train, self.test))
-        return replace(self, train=train, test=test, class_names=tuple(names))
-
-    def holding_out(self, share: float) -> Source:
-        """The same with a share of the training data as validation data; always the same samples.
-
-        Of overlapping windows it is the end of each client's text.
-        """
-        if self.overlap and self.client is not None:
-            rest, held = held_out_ends(self.client, share, overlap=self.overlap, every=self.sparse)
-        else:
-            rest, held = held_out(len(self.labels("train")), "validation split", share=share)
-        if len(rest) == 0:
-            raise ValueError(f"a validation share of {share:g} leaves no training data: take a smaller one")
-        validation = _rows(self.train, held)
-        if isinstance(validation, Images):
-            validation = replace(validation, augmentation=None)
-        client = None if self.client is None else self.client[rest]
-        return replace(self, train=_rows(self.train, rest), validation=validation, client=client)
-
-
-def _rows(data: Any, numbers: Ints) -> Any:
-    """These samples of an `(x, y)` pair or of `Images`."""
-    if isinstance(data, Images):
-        return replace(data, x=data.x[numbers], y=data.y[numbers])
-    return tuple(part[numbers] for part in data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +186,18 @@ def _shakespeare(reading: Reading) -> Source:
     )
 
 
+def _own(name: str, reading: Reading) -> Source:
+    reading.without_augmentation(name)
+    if reading.data_dir is not None:
+        raise ValueError("--data-dir has no effect on data of your own function: leave it out")
+    found = named_data(name)
+    if found.client_test is not None:
+        raise ValueError(f"the data {name!r} have test data by client: hold out a share, --client-test 0.2")
+    train, partition = divided(found.train, found.partition)
+    test = None if found.test is None else readable(pooled(found.test))
+    return Source(train, test, num_classes=0, input_shape=(), partition=partition)
+
+
 DATASETS: dict[str, Callable[[Reading], Source]] = {
     "digits": _digits,
     "mnist": partial(_idx, "mnist"),
@@ -280,6 +219,14 @@ The others are whatever a user, or the Python that runs, has under that name.
 """
 
 
+def check_data_name(name: str) -> None:
+    """Refuse anything but a data set's name or `package.module:function`; import nothing."""
+    if is_own_data(name):
+        check_written("data", name)
+    else:
+        one_of("dataset", name, tuple(DATASETS))
+
+
 def load_dataset(
     name: str,
     data_dir: str | Path | None = None,
@@ -290,8 +237,11 @@ def load_dataset(
     standardize: str = "channels",
     progress: Progress | None = None,
 ) -> Source:
-    """A data set by the name that `--dataset` takes: `train` and `test` go into `simulate` as they are."""
-    one_of("dataset", name, tuple(DATASETS))
+    """A data set by the name that `--dataset` takes: `train` and `test` go into `simulate` as they are.
+
+    A name such as `package.module:function` is that of a user's own function, which is imported.
+    """
+    check_data_name(name)
     one_of("augment", augment, tuple(AUGMENTATIONS))
     if image_size is not None:
         count("image_size", image_size)
@@ -308,4 +258,4 @@ def load_dataset(
         standardize=standardize,
         progress=progress,
     )
-    return DATASETS[name](reading)
+    return _own(name, reading) if is_own_data(name) else DATASETS[name](reading)

@@ -25,8 +25,8 @@ from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.write import announce, still_open, write_folder
 from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
-from fedlada.workbench.cli.flags import NearestChoice, Words
 from fedlada.workbench.cli.output import print_tables
+from fedlada.workbench.cli.values import NearestChoice, Words
 from fedlada.workbench.report.command import command_line
 from fedlada.workbench.words import as_file_name
 

@@ -16,7 +16,8 @@ from torch import nn
 from fedlada.api import simulate
 from fedlada.data.image_folder import Progress
 from fedlada.data.images import STANDARDIZE
-from fedlada.data.sources import AUGMENTATIONS, DATASETS, Source, load_dataset
+from fedlada.data.source import Source
+from fedlada.data.sources import AUGMENTATIONS, DATASETS, check_data_name, load_dataset
 from fedlada.engines.choice import ENGINES
 from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import EvaluationOptions
@@ -132,9 +133,11 @@ class Experiment(EvaluationOptions, NoiseOptions):
     def __post_init__(self) -> None:
         field_types(self)
         for one in fields(self):
-            if one.name != "method" and one.metadata.get("choices") and getattr(self, one.name) is not None:
+            is_choice = one.name not in ("method", "dataset") and one.metadata.get("choices")
+            if is_choice and getattr(self, one.name) is not None:
                 one_of(one.name, getattr(self, one.name), one.metadata["choices"])
         check_method_name(self.method)
+        check_data_name(self.dataset)
         if not is_own(self.method):  # a configuration imports nothing
             check_hyper(self.method, self.hyper)
         count("rounds", self.rounds)
@@ -227,10 +230,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
             self.dataset,
             self.data_dir,
             augment=augment,
-            image_size=self.image_size,
-            crop_size=self.crop_size,
-            standardize=self.standardize,
             progress=progress,
+            **{name: getattr(self, name) for name in ("image_size", "crop_size", "standardize")},
         )
         return source.holding_out(self.validation) if self.validation else source
 
@@ -244,6 +245,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         if source.is_text and name not in TEXT_MODELS:
             others = " or ".join((", ".join(TEXT_MODELS[:-1]), TEXT_MODELS[-1]))
             raise ValueError(f"the samples of {self.dataset} are text, which {name} cannot read: take {others}")
+        source = source.with_shapes()
         return partial(factory, source.num_classes, input_shape=source.input_shape)
 
     def run(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fedlada.data.npz import count_clients
-from fedlada.data.sources import Source
+from fedlada.data.source import Source
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
@@ -65,6 +67,8 @@ def check_clients(given: Full, full: Full) -> None:
 def partition_of(full: Full, source: Source | None) -> Partition:
     """The partition of the samples among clients."""
     if full.partition == "natural":
+        if source is not None and source.partition is not None:
+            return source.partition
         if source is None or source.client is None:
             ways = ", or save their clients as an array `client` beside x and y" if full.dataset == "npz" else ""
             raise ValueError(
@@ -93,11 +97,20 @@ def partition_of(full: Full, source: Source | None) -> Partition:
 def cohorts_of(full: Full, source: Source) -> Cohorts:
     """The sampling of cohorts."""
     assert full.cohort_size is not None
-    partition = partition_of(full, source)
-    num_clients = len(set(partition.keys)) if isinstance(partition, ByKey) else full.num_clients
-    assert num_clients is not None
+    num_clients = num_clients_of(full, source)
     FixedSize(full.cohort_size).check(num_clients)
     return FixedSize(full.cohort_size) if full.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
+
+
+def num_clients_of(full: Full, source: Source) -> int:
+    """The number of clients, which may come from the data."""
+    if full.num_clients is not None:
+        return int(full.num_clients)
+    partition = partition_of(full, source)
+    if isinstance(partition, ByKey):
+        return len(set(partition.keys))
+    labels = source.labels("train") if partition.needs_labels else np.zeros(source.num_samples)
+    return len(partition.assign(labels, full.seed))
 
 
 def schedule_of(full: Full) -> Schedule:

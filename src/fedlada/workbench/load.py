@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedlada.data.given import Collate
+from fedlada.data.own import is_own_data, refuse_untrusted_data
 from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import Inputs
@@ -101,6 +102,8 @@ class StoredRun:
         """The test set of the run's data set."""
         if not is_experiment(self.config):
             raise ValueError(f"{self.path} was {how_made(self.config)}: give evaluate the data, as in evaluate((x, y))")
+        if is_own_data(name := self.config.get("dataset")):
+            raise ValueError(f"{self.path} was run on the data of {name!r}: give them, as in evaluate((x, y))")
         source = replace(Experiment.read(self.path / "config.json"), augment="none").load_data()
         check_class_names(self.path, self.history.class_names, source.class_names)
         return source.test
@@ -165,6 +168,7 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
     config = read_config(folder)
     if model is None or isinstance(model, str):
         experiment = stored_experiment(folder, config, model=model, trust=trust, trains=False)
+        refuse_untrusted_data(experiment.dataset, folder, trust=trust)
         model = experiment.build_model(replace(experiment, augment="none").load_data())
     # As the run made it: frozen parameters are in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)
@@ -182,18 +186,20 @@ def stored_experiment(
     *,
     model: str | None = None,
     method: str | None = None,
+    data: str | None = None,
     trust: bool = False,
     trains: bool = True,
 ) -> Experiment:
     """The experiment of a run's configuration, if its model is built in, `model` names it too, or it is trusted.
 
-    So must be its method, unless nothing is trained.
+    So must be its method and its data, unless nothing is trained.
     """
     if not is_experiment(config):
         raise ValueError(f"{folder} was {how_made(config)}: give load_run the model that it trained")
     experiment = Experiment.read(folder / "config.json")
     if trains:
         refuse_untrusted(experiment.method, folder, named=method, trust=trust)
+        refuse_untrusted_data(experiment.dataset, folder, named=data, trust=trust)
     trusted_factory(experiment.resolved().model or "", folder, named=model, trust=trust)
     return experiment
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedlada.data.sources import Source
+from fedlada.data.source import Source
 from fedlada.runs.files import write_json
 from fedlada.runs.folder import discard_states
 from fedlada.training.history import Row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedlada.data.own import is_own_data
 from fedlada.methods.factory import is_own
 from fedlada.training.suggested import suited
 
@@ -34,6 +35,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "shakespeare": {**SMALL, "num_clients": None, "cohort_size": 10, "partition": "natural", "model": "char-lstm"},
 }
 """The default federation of each data set; every value is a flag of its own."""
+OWN: dict[str, Any] = {**SMALL, "num_clients": None, "partition": "natural", "model": "mlp"}
+"""That of a user's own function, which alone knows the clients."""
 ADVICE: dict[str, str] = {
     "digits": "to 95 %, three seeds, level within their spread: fedcm, fedlada and scaffold in rounds; "
     "fedcm, fedprox, fedavg and fedadam in bytes",
@@ -48,7 +51,12 @@ ADVICE: dict[str, str] = {
 """Which method was ahead with these values, on the test data (`docs/results.md` has spread and limitations)."""
 
 
+def settings_of(dataset: str) -> dict[str, Any]:
+    """The default federation of a data set, or of a user's own."""
+    return OWN if is_own_data(dataset) else SETTINGS[dataset]
+
+
 def preset(dataset: str, method: str) -> dict[str, Any]:
     """Every flag that depends on the data set or the method, and `hyper`."""
     # The defaults of a user's method are resolved where it is imported, not here.
-    return {**SETTINGS[dataset], **({"hyper": {}, "lr_decay": 1.0} if is_own(method) else suited(method, dataset))}
+    return {**settings_of(dataset), **({"hyper": {}, "lr_decay": 1.0} if is_own(method) else suited(method, dataset))}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fedlada.data.sources import Source
+from fedlada.data.source import Source
 from fedlada.methods.validation import nearest
 from fedlada.training.target import Target
 from fedlada.workbench.experiment import Experiment

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlada import __version__
+from fedlada.data.own import is_own_data
 from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.engines.engine import RAN_BY
 from fedlada.plots.curves import is_number
@@ -62,6 +63,8 @@ class ArchivedRun:
     def of_folder(cls, folder: Path, made: Mapping[str, str]) -> ArchivedRun:
         """The run in a store's folder, as far as it is there; one from an archive keeps its note."""
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
+        if is_own_data(name := config.get("dataset")):
+            raise ValueError(f"{folder} was run on the data of {name!r}, which an archive cannot identify")
         config.pop(RAN_BY, None)  # equal for many runs
         kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})

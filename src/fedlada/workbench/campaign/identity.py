@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from fedlada.data.images import Images
-from fedlada.data.sources import CONTENT_BY_NAME, Source
+from fedlada.data.own import fingerprints
+from fedlada.data.source import Source
+from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.engines.stacked.engine import WORTH_COMPILING, WORTH_COMPILING_GRADIENTS
 from fedlada.methods.factory import is_own
 from fedlada.models import MODELS, TEXT_MODELS
@@ -103,13 +105,16 @@ def _read(dataset: str, data_dir: str | None, image_size: int | None, validation
     hashed = hashlib.sha256()
     parts = [source.train, source.test, source.validation]
     arrays = [array for part in parts if part is not None for array in _arrays(part)]
-    for array in [*arrays, *([] if source.client is None else [source.client])]:
+    own = [] if source.partition is None else source.partition.assign(source.labels("train"), 0)
+    for array in [*arrays, *([] if source.client is None else [source.client]), *own]:
         hashed.update(f"{array.dtype} {array.shape} ".encode())
         hashed.update(np.ascontiguousarray(array).data)
     return DataFacts(hashed.hexdigest(), source)
 
 
 def _arrays(data: Any) -> list[np.ndarray[Any, Any]]:
+    if not isinstance(data, (Images, tuple)):
+        return fingerprints(data)
     pair = (data.x, data.y) if isinstance(data, Images) else data
     return [np.asarray(one) for one in pair]
 

@@ -19,8 +19,9 @@ from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
 from fedlada.training.target import ACCURACY, LOSS, Target, column_of
-from fedlada.workbench.cli.flags import MethodCommand, Words, build_experiment, experiment_flags, flags_of
+from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
+from fedlada.workbench.cli.values import Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.progress import Chores
@@ -90,6 +91,8 @@ def compare(
         # Before anything is written: report missing data, and decode image files here instead of in workers.
         source = first.load_data(bars)
         first.build_cohorts(source)
+    if source.test is None:
+        raise ValueError(f"a comparison is on the test set, and {first.dataset} returns none: use `fedlada sweep`")
     check_target(list(experiments.values()), source)
     target = Target(ACCURACY, DEFAULT_TARGET) if source.has_classes else None
     if first.target is not None:

@@ -12,15 +12,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedlada.data.own import Named, is_own_data, refuse_untrusted_data
 from fedlada.data.samples import Samples, as_samples
-from fedlada.data.sources import DATASETS, Source
+from fedlada.data.source import Source
+from fedlada.data.sources import DATASETS
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
 from fedlada.runs.clients import Names, read_names
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.training.resolve import resolve_device
-from fedlada.workbench.cli.evaluate_from_python import measured_from_python
-from fedlada.workbench.cli.flags import NearestChoice, model_flag, trust_flag
+from fedlada.workbench.cli.evaluate_from_python import measured_from_python, measured_on
+from fedlada.workbench.cli.flags import model_flag, trust_flag
 from fedlada.workbench.cli.measured import (
     NOT_PRIVATE,
     after_own_steps,
@@ -32,6 +34,7 @@ from fedlada.workbench.cli.measured import (
     refuse_best_of_personal,
     without,
 )
+from fedlada.workbench.cli.values import NearestChoice
 from fedlada.workbench.experiment import DTYPES, Experiment
 from fedlada.workbench.load import check_class_names, load_run, stored_experiment
 
@@ -79,17 +82,34 @@ def evaluate(
         named: Any = {"model": model, "data": data, "dataset": dataset, "data_dir": data_dir, "loss": loss}
         report = measured_from_python(folder, config, place, best=best, **named)
     else:
-        if data is not None:
+        is_own = is_own_data(config.get("dataset"))
+        if data is not None and not is_own:
             raise ValueError(f"{folder} names its own data: leave --data out, or use --dataset")
         if loss is not None:
             raise ValueError(f"{folder} was not given a loss, its data decide: leave --loss out")
         as_stored = stored_experiment(folder, config, model=model, trust=trust, trains=False)
-        trained, experiment = _experiments(as_stored, dataset, data_dir)
-        with cpu_threads(place, trained.threads):
-            report = _measured(folder, trained, experiment, place, best=best)
+        if is_own:
+            if dataset is not None or data_dir is not None:
+                raise ValueError(f"{folder} was run on data of its own: leave --dataset and --data-dir out")
+            refuse_untrusted_data(as_stored.dataset, folder, named=data, trust=trust)
+            report = _measured_on_own(folder, config, as_stored, place, best=best)
+        else:
+            trained, experiment = _experiments(as_stored, dataset, data_dir)
+            with cpu_threads(place, trained.threads):
+                report = _measured(folder, trained, experiment, place, best=best)
     if is_private_run(config):
         report["note"] = " ".join(filter(None, (report.get("note"), NOT_PRIVATE)))
     print(json.dumps(report)) if as_json else print_report(report)
+
+
+def _measured_on_own(
+    folder: Path, config: dict[str, Any], trained: Experiment, place: torch.device, *, best: bool
+) -> dict[str, Any]:
+    """The measures of a run on the data of a user's own function."""
+    source = trained.load_data()
+    made = Named(source.train, source.test, trained.build_partition(source), None)
+    model = trained.build_model(source)
+    return measured_on(folder, config, place, model=model, made=made, best=best, is_same=True)
 
 
 def _measured(

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedlada.data.own import Named, named_data
 from fedlada.data.samples import Samples
 from fedlada.data.sources import load_dataset
 from fedlada.engines.engine import RAN_BY
@@ -17,12 +18,11 @@ from fedlada.engines.evaluation import Loss, is_given_loss
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
 from fedlada.federation.randomness import Ints
-from fedlada.methods.imported import imported
 from fedlada.models.factory import model_factory
 from fedlada.models.flat import trainable
 from fedlada.runs.clients import Names, read_names
 from fedlada.runs.config import clients_digest, how_made, is_federation
-from fedlada.training.resolve import resolve_client_test, resolve_clients, resolve_test, resolve_train
+from fedlada.training.resolve import Model, resolve_client_test, resolve_clients, resolve_test, resolve_train
 from fedlada.workbench.cli.measured import (
     Report,
     after_own_steps,
@@ -54,6 +54,22 @@ def measured_from_python(
             f"{folder} was {how_made(config)}: name its model (--model package.module:factory) and its data (--data "
             "package.module:function, which returns train and test, or --dataset npz --data-dir FILE)"
         )
+    made = named_data(data) if data is not None else _dataset(str(dataset), data_dir)
+    return measured_on(folder, config, place, model=model_factory(model), made=made, best=best, loss=loss)
+
+
+def measured_on(
+    folder: Path,
+    config: dict[str, Any],
+    place: torch.device,
+    *,
+    model: Model,
+    made: Named,
+    best: bool,
+    loss: str | None = None,
+    is_same: bool = False,
+) -> Report:
+    """The measures of a stored model on these data; `is_same` says that their clients are surely those of the run."""
     is_personal = bool(config.get("personal"))
     refuse_best_of_personal(folder, best=best, personal=is_personal)
     if is_personal and is_federation(config):
@@ -61,27 +77,26 @@ def measured_from_python(
             f"{folder} was made by a federation: its personal parameters stay on its nodes, and are measured there"
         )
     own_loss, note = _loss_of(config, loss)
-    stored = load_run(folder, model_factory(model))
+    stored = load_run(folder, model)
     found, round = stored.best() if best else (stored.model, stored.round)
     numbers = next(iter(trainable(found).values())).dtype
     network = found.to(place)
-    train, test, *others = _named_data(data) if data is not None else _dataset(str(dataset), data_dir)
     names = read_names(folder)
     report: Report = {"folder": str(folder), "rounds": round, **note}
     with cpu_threads(place, config.get("threads") or 1):
-        samples, partition, inputs = resolve_train(train, others[0], network, place, numbers, None)
+        samples, partition, inputs = resolve_train(made.train, made.partition, network, place, numbers, None)
         names = replace(names, classes=samples.class_names or names.classes)
 
         def read(given: Any) -> Samples | None:
             return resolve_test(given, place, numbers, None, inputs)
 
-        own = _clients(config, samples, partition, others[1], names, read)
+        own = _clients(config, samples, partition, made.client_test, names, read, is_same=is_same)
         if is_personal and own is None:
             raise ValueError(
                 f"{folder} has personal parameters, so each client is measured by itself, and the data do not say "
                 "whose a sample is: return (train, test, partition) from --data, as simulate was given them"
             )
-        tests = None if is_personal else read(test)  # of personal parameters no model is everybody's
+        tests = None if is_personal else read(made.test)  # of personal parameters no model is everybody's
         with _failures_of(folder):
             if tests is not None:
                 report["test"] = measured(network, tests, own_loss)
@@ -140,6 +155,8 @@ def _clients(
     client_test: Any,
     names: Names,
     read: Callable[[Any], Samples | None],
+    *,
+    is_same: bool,
 ) -> _Clients | None:
     """The clients that the data name, or those of a run without a partition; None if they are not known."""
     seed = config.get("seed", 0)
@@ -153,7 +170,7 @@ def _clients(
         )
     if is_share := isinstance(share, float):
         trained, tested = hold_out(clients, share, seed)
-    is_same = clients_digest(trained) == config.get("clients")
+    is_same = is_same or clients_digest(trained) == config.get("clients")
     if partition is None and not is_same:
         return None
     names = replace(names, clients=given or (names.clients if is_same else ()))
@@ -166,21 +183,9 @@ def _clients(
     return _Clients(samples, tested, rest, names, held_out=is_share, is_same=is_same)
 
 
-def _named_data(name: str) -> tuple[Any, Any, Any, Any]:
-    made = imported("data", name)()
-    if not isinstance(made, (tuple, list)) or len(made) not in (2, 3, 4):
-        kind = f"{len(made)} things" if isinstance(made, (tuple, list)) else type(made).__name__
-        raise ValueError(
-            f"the data {name!r} must be (train, test) or (train, test, partition), perhaps with client_test after "
-            f"them, got {kind}"
-        )
-    train, test, partition, client_test = (*made, None, None)[:4]
-    return train, test, partition, client_test
-
-
-def _dataset(name: str, data_dir: str | None) -> tuple[Any, Any, Any, Any]:
+def _dataset(name: str, data_dir: str | None) -> Named:
     source = load_dataset(name, data_dir)
-    return source.train, source.test, None, None
+    return Named(source.train, source.test, None, None)
 
 
 @contextmanager

@@ -13,117 +13,26 @@ from typing import Any
 
 import click
 
-from fedlada.methods.factory import (
-    check_hyper,
-    check_method_name,
-    hyper_parameters,
-    is_own,
-    method_factory,
-    refuse_untrusted,
-)
+from fedlada.data.own import named_data_function, refuse_untrusted_data
+from fedlada.methods.factory import check_hyper, hyper_parameters, is_own, method_factory, refuse_untrusted
 from fedlada.methods.recipes import HYPER_PARAMETERS, RECIPES
 from fedlada.methods.validation import nearest
 from fedlada.models.factory import model_factory, trusted_factory
 from fedlada.training.suggested import ADAPTIVE, SGD_BASED, runs_amsgrad
-from fedlada.training.target import Target
 from fedlada.workbench.cli.headings import write_sections
+from fedlada.workbench.cli.values import OFF, MethodName, NearestChoice, NumberOrNone, TargetValue
 from fedlada.workbench.experiment import Experiment
-from fedlada.workbench.presets import SETTINGS
+from fedlada.workbench.presets import SETTINGS, settings_of
 
 Command = Callable[..., Any]
-OFF = "none"
 model_flag = click.option("--model", help="The run's model; needed if it is not built in.")
 trust_flag = click.option(
     "--trust",
     is_flag=True,
-    help="Import the model and the method named in the stored configuration, which runs their author's code.",
+    help="Import the model, the method and the data named in the stored configuration, which runs their author's code.",
 )
+data_flag = click.option("--data", help="The run's data; needed if they are your own function's.")
 method_flag = click.option("--method", help="The run's method; needed if it is your own.")
-
-
-class NearestChoice(click.Choice[str]):
-    """A choice whose error message suggests the nearest valid value."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Convert to one of the choices."""
-        if str(value).lower() in self.choices:  # FedLADA is fedlada
-            return str(value).lower()
-        if value not in self.choices:
-            self.fail(f"{value!r} is not known{nearest(str(value), list(self.choices))}", param, ctx)
-        return str(value)
-
-
-class MethodName(NearestChoice):
-    """One of the methods, or the user's own as `package.module:factory`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Convert to a method's name."""
-        if not is_own(str(value)):
-            return super().convert(value, param, ctx)
-        try:
-            check_method_name(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
-
-
-class TargetValue(click.ParamType[float | str]):
-    """An accuracy, or any metric with its value."""
-
-    name = "accuracy|metric:value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """The number, or the text as it is."""
-        try:
-            target = Target.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return value if isinstance(value, str) and ":" in value else target.value
-
-
-class NumberOrNone(click.ParamType[float | str]):
-    """A number, or "none" to switch off."""
-
-    name = "number|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """The number, or the word."""
-        if value == OFF:
-            return OFF
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor {OFF!r}", param, ctx)
-
-
-class Words(click.ParamType[list[Any]]):
-    """Values separated by commas, each given once."""
-
-    name = "list"
-
-    def __init__(
-        self, kind: Callable[[str], Any] = str, choices: tuple[str, ...] = (), *, takes_own: bool = False
-    ) -> None:
-        self.kind = kind
-        self.choices = choices
-        self.takes_own = takes_own
-        """Whether `package.module:factory` is accepted too."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
-        """The values in their order."""
-        if isinstance(value, list):
-            return value
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        for word in words:
-            if self.choices and word not in self.choices and not (self.takes_own and is_own(word)):
-                self.fail(f"{word!r} is not known{nearest(word, list(self.choices))}", param, ctx)
-        try:
-            values = [self.kind(word) for word in words]
-        except ValueError:
-            self.fail(f"{value!r} is not a list of numbers separated by commas", param, ctx)
-        if not values or len(set(values)) < len(values):
-            self.fail("the list is empty" if not values else f"{value!r} names something twice", param, ctx)
-        return values
 
 
 def experiment_flags(
@@ -136,6 +45,9 @@ def experiment_flags(
         "--config",
         type=click.Path(path_type=Path),
         help="Start from this stored configuration; a custom model needs --model or --trust.",
+    )
+    options["data"] = click.option(
+        "--data", help="Your own data instead of --dataset: package.module:function, which returns (train, test)."
     )
     options["trust"] = trust_flag
 
@@ -215,7 +127,12 @@ def _parameter(option: Callable[[Command], Command]) -> click.Parameter:
 def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     """The experiment of a stored configuration, if any, with the given flags on top."""
     given = {name: value for name, value in {**given, **fixed}.items() if value is not None}
-    config, trust = given.pop("config", None), given.pop("trust", False)
+    config, trust, data = given.pop("config", None), given.pop("trust", False), given.pop("data", None)
+    if data is not None:
+        if "dataset" in given:
+            raise ValueError("give --dataset or --data, not both")
+        named_data_function(data)  # import errors are reported before anything is read or written
+        given["dataset"] = data
     hyper_names = set(all_hyper_parameters())
     hyper = {name: None if value == OFF else value for name, value in given.items() if name in hyper_names}
     changes = {name: value for name, value in given.items() if name not in hyper_names}
@@ -228,13 +145,15 @@ def build_experiment(given: dict[str, Any], **fixed: Any) -> Experiment:
     stored = Experiment.read(config)
     if "method" not in changes:
         refuse_untrusted(stored.method, config, trust=trust)
+    if "dataset" not in changes:
+        refuse_untrusted_data(stored.dataset, config, trust=trust)
     same_data = changes.get("dataset", stored.dataset) == stored.dataset
     if same_data and changes.get("method", stored.method) == stored.method:
         hyper = {**stored.hyper, **hyper}
     else:  # values for one method or data set do not carry over to another
         changes = {"lr": None, "lr_decay": None, **changes}
     if not same_data:
-        changes = {**dict.fromkeys((*SETTINGS[stored.dataset], "data_dir", "image_size")), **changes}
+        changes = {**dict.fromkeys((*settings_of(stored.dataset), "data_dir", "image_size")), **changes}
     if "local_epochs" in given:
         changes["local_steps"] = None
     experiment = _built(partial(replace, stored), {"method": stored.method, "lr": stored.lr, **changes}, hyper)

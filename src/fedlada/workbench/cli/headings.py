@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 HEADINGS: dict[str, str] = {
-    "Method and data": "method methods dataset data_dir augment image_size crop_size standardize validation model "
+    "Method and data": "method methods dataset data data_dir augment image_size crop_size standardize validation model "
     "personal config trust",
     "Clients": "num_clients cohort_size cohorts partition concentration fine_concentration refill classes_per_client "
     "size_spread weights dropout stragglers attack",

@@ -12,8 +12,8 @@ import click
 
 from fedlada.plots.draw import FORMATS, save_chart
 from fedlada.training.shown import plural
-from fedlada.workbench.cli.flags import Words
 from fedlada.workbench.cli.output import make_folder
+from fedlada.workbench.cli.values import Words
 from fedlada.workbench.report.curves import all_curves
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import RunRecord, read_listings, read_runs

@@ -13,8 +13,10 @@ from typing import Any
 
 import click
 
-from fedlada.data.sources import Source
+from fedlada.data.own import is_own_data
+from fedlada.data.source import Source
 from fedlada.engines import processes
+from fedlada.federation.partition import IID
 from fedlada.messages.spec import PRESETS, short, vectors
 from fedlada.methods.factory import hyper_parameters, is_own
 from fedlada.models.factory import is_built_in
@@ -29,6 +31,7 @@ from fedlada.training.target import ACCURACY, LOSS, Target, lower_is_better
 from fedlada.workbench.cli.flags import (
     MethodCommand,
     build_experiment,
+    data_flag,
     experiment_flags,
     method_flag,
     model_flag,
@@ -37,6 +40,7 @@ from fedlada.workbench.cli.flags import (
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.federation import num_clients_of
 from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.target import check_target
@@ -54,14 +58,15 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print the summ
 def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     """Run one method on one data set.
 
-    For your own method, --method package.module:factory, the factory's arguments become flags.
+    For your own method, --method package.module:factory, the factory's arguments become flags. The function of --data
+    returns (train, test) or (train, test, partition), as simulate takes them; test may be None.
 
     \b
     Example:
       fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/alpha
     """
     experiment = build_experiment(flags)
-    folder = out or new_folder(f"{as_file_name(experiment.method)}-{experiment.dataset}-seed{experiment.seed}")
+    folder = out or new_folder(as_file_name(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}"))
     refuse_other_than_experiment(folder)  # before anything is read or printed
     execute(experiment, folder, quiet=quiet, as_json=as_json, checks_target=True)
 
@@ -89,6 +94,7 @@ class ResumeCommand(click.Command):
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round; at least as many as planned.")
 @click.option("--data-dir", help="Folder of the data, if they were moved.")
+@data_flag
 @method_flag
 @model_flag
 @trust_flag
@@ -98,6 +104,7 @@ def resume(
     folder: Path,
     rounds: int | None,
     data_dir: str | None,
+    data: str | None,
     method: str | None,
     model: str | None,
     trust: bool,
@@ -114,7 +121,7 @@ def resume(
     if not is_experiment(stored := read_config(folder)):
         way = "start it" if is_federation(stored) else "call simulate"
         raise ValueError(f"{folder} was {how_made(stored)}: {way} with the same arguments and out= again")
-    experiment = stored_experiment(folder, stored, model=model, method=method, trust=trust)
+    experiment = stored_experiment(folder, stored, model=model, method=method, data=data, trust=trust)
     if rounds is not None:
         if rounds < experiment.rounds:
             raise ValueError(
@@ -166,6 +173,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool,
         name = experiment.model or ""
         named = "" if not name or is_built_in(name) else f" --model {shlex.quote(name)}"
         named += f" --method {shlex.quote(experiment.method)}" if is_own(experiment.method) else ""
+        named += f" --data {shlex.quote(experiment.dataset)}" if is_own_data(experiment.dataset) else ""
         print(f"fedlada: stopped; continue with: fedlada resume {folder}{named}", file=sys.stderr)
         raise click.exceptions.Exit(130)
 
@@ -218,8 +226,8 @@ def _headline(experiment: Experiment, folder: Path, source: Source) -> str:
     full = experiment.resolved()
     said = {"natural": "named by the data", "dirichlet": f"Dirichlet {full.concentration:g}"}
     kind = said.get(str(full.partition), full.partition)
-    num_clients = full.num_clients if source.client is None else full.num_clients or len(set(source.client.tolist()))
-    clients = f"{full.cohort_size} of {num_clients} clients ({kind})"
+    kind = "iid" if full.partition == "natural" and isinstance(source.partition, IID) else kind
+    clients = f"{full.cohort_size} of {num_clients_of(full, source)} clients ({kind})"
     usual = hyper_parameters(full.method)
     own = {name: value for name, value in full.hyper.items() if value != usual[name]}
     unusual = {"combiner": full.combiner, "attack": full.attack, "messages": experiment.messages}

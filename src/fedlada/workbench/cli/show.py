@@ -16,8 +16,9 @@ from fedlada.data.sources import DATASETS, USUAL_PLACE
 from fedlada.federation.partition import ByKey
 from fedlada.methods.factory import hyper_parameters, method_factory
 from fedlada.methods.recipes import RECIPES
-from fedlada.workbench.cli.flags import MethodName, NearestChoice, build_experiment, experiment_flags
+from fedlada.workbench.cli.flags import build_experiment, experiment_flags
 from fedlada.workbench.cli.output import print_table
+from fedlada.workbench.cli.values import MethodName, NearestChoice
 from fedlada.workbench.presets import ADVICE
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import in_words

@@ -22,17 +22,9 @@ from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
 from fedlada.workbench.campaign.write import announce, still_open, write_folder
 from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
-from fedlada.workbench.cli.flags import (
-    OFF,
-    MethodCommand,
-    NearestChoice,
-    Words,
-    build_experiment,
-    experiment_flags,
-    flags_of,
-    value_type,
-)
+from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of, value_type
 from fedlada.workbench.cli.output import new_folder, print_tables
+from fedlada.workbench.cli.values import OFF, NearestChoice, Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.command import command_line, run_command
 from fedlada.workbench.report.landscape import RIVALS, landscape

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedlada.data.own import is_own_data
 from fedlada.data.sources import DATASETS
 from fedlada.methods.factory import is_own
 from fedlada.methods.recipes import RECIPES
@@ -29,14 +30,16 @@ def run_command(config: Mapping[str, Any], folder: Path) -> str:
         return ""
     method, dataset, hyper = config.get("method"), config["dataset"], config.get("hyper")
     is_known = isinstance(method, str) and (method in RECIPES or is_own(method))
-    if not is_known or dataset not in DATASETS or not isinstance(hyper, dict):
+    if not is_known or not (dataset in DATASETS or is_own_data(dataset)) or not isinstance(hyper, dict):
         return shlex.join(["fedlada", "run", "--config", str(folder / "config.json")])
-    usual = _usual("fedavg", str(dataset)) if is_own(str(method)) else _usual(str(method), str(dataset))
+    usual = _usual(
+        "fedavg" if is_own(str(method)) else str(method), "own:data" if is_own_data(dataset) else str(dataset)
+    )
     if is_own(str(method)):  # nothing is imported: every value is named
         usual = {**usual, "lr": None, "lr_decay": None, "hyper": {}}
     if dataset == "npz":  # the default depends on the file
         usual = {**usual, "partition": None}
-    flags = {"method": method, "dataset": dataset}
+    flags = {"method": method, "data" if is_own_data(dataset) else "dataset": dataset}
     for one in fields(Experiment):
         if one.name in NAMED_BY_OTHERS or one.name not in config:
             continue
