@@ -90,6 +90,7 @@ def test_a_pooled_test_set_is_all_of_it():
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
+        ([(X, {"class": Y})] * 2, "y holds several targets, and a loss is given one tensor: pack them into one"),
         ({}, "there are no clients: the dict of their data is empty"),
         (
             {"x": X, "y": Y},

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
 
-from fedlada.data.given import Arrays, as_tensor, comes_from, has_rows, readable
+from fedlada.data.given import Arrays, as_tensor, check_one_target, comes_from, has_rows, readable
 from fedlada.data.images import Images
 from fedlada.federation.partition import Given
 
@@ -87,6 +87,8 @@ def _joined(parts: Sequence[Any], names: Sequence[str]) -> Any:
 
 def _joined_arrays(parts: Sequence[Arrays], names: Sequence[str]) -> Arrays:
     """One array for each input, and one for the targets."""
+    for part in parts:
+        check_one_target(part.x, part.y)
     tables = [{**inputs_of(part.x), TARGET: part.y} for part in parts]
     first = tables[0]
     columns: dict[Any, list[Tensor]] = {key: [] for key in first}

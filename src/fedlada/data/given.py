@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
 from fedlada.federation.randomness import the_same_randomness
@@ -218,6 +219,17 @@ def as_tensor(name: str, values: Any) -> Tensor:
     except (TypeError, ValueError) as error:
         way_out = PADDING if "inhomogeneous" in str(error) else "turn it into numbers, in collate_fn= or beforehand"
         raise ValueError(f"{name} cannot be read as an array of numbers ({error}): {way_out}") from None
+
+
+def check_one_target(x: Any, y: Any) -> None:
+    """Refuse several targets, in a dict or a tuple, beside the inputs `x`: a loss is given one tensor."""
+    first = next((one for one in tree_leaves(x) if _has_shape(one)), ())
+    are_arrays = isinstance(y, (tuple, list)) and bool(y) and all(map(_has_shape, y))
+    if isinstance(y, Mapping) or (are_arrays and len(y) != len(first) and all(len(one) == len(first) for one in y)):
+        raise ValueError(
+            "y holds several targets, and a loss is given one tensor: pack them into one, as torch.cat([a, b], 1) "
+            "does, and split it in the loss"
+        )
 
 
 IMAGES = "make arrays of images, by transform=torchvision.transforms.PILToTensor() or numpy.asarray"

@@ -14,7 +14,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fedlada.data.given import Arrays, Collate, as_tensor, check_alike, class_names_of, collated, items, readable
+from fedlada.data.given import (
+    Arrays,
+    Collate,
+    as_tensor,
+    check_alike,
+    check_one_target,
+    class_names_of,
+    collated,
+    items,
+    readable,
+)
 from fedlada.federation.randomness import Ints, Words, the_same_randomness
 
 
@@ -78,6 +88,7 @@ class ArraySamples(Samples):
     ) -> None:
         self.class_names, self.dtype = tuple(class_names), dtype
         self.x: Any = _inputs_on_device(x, device, dtype)
+        check_one_target(self.x, y)
         self.y = _on_device("y", y, device, dtype)
         for one in tree_leaves(self.x):
             if one.ndim == 0 or self.y.ndim == 0 or len(one) != len(self.y):
