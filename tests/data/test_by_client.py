@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 import fedlada
 from fedlada.data import IID, Images
@@ -24,6 +24,11 @@ INDICES = [range(*cut) for cut in CUTS]
 
 def datasets():
     return [TensorDataset(torch.from_numpy(x), torch.from_numpy(y)) for x, y in PAIRS]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from zip(X, Y, strict=True)
 
 
 def run(data, model=None, **how):
@@ -90,6 +95,8 @@ def test_a_pooled_test_set_is_all_of_it():
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
+        ([Stream(), Stream()], r"the data of client 0 are a stream: a dataset must be map-style \(with __len__ and"),
+        ({"north": datasets()[0], "east": Stream()}, "the data of client 'east' are a stream: a dataset must be map"),
         ([(X, {"class": Y})] * 2, "y holds several targets, and a loss is given one tensor: pack them into one"),
         ({}, "there are no clients: the dict of their data is empty"),
         (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 from fedlada.data.given import Arrays, as_tensor, check_one_target, comes_from, has_rows, readable
 from fedlada.data.images import Images
@@ -151,7 +151,12 @@ def _joined_images(parts: Sequence[Images], names: Sequence[str]) -> Images:
     return replace(first, x=x, y=y)
 
 
-def _joined_datasets(parts: Sequence[Any], _names: Sequence[str]) -> Dataset[Any]:
+def _joined_datasets(parts: Sequence[Any], names: Sequence[str]) -> Dataset[Any]:
+    for who, part in zip(names, parts, strict=True):
+        if isinstance(part, IterableDataset):
+            raise ValueError(
+                f"the data of client {who} are a stream: a dataset must be map-style (with __len__ and __getitem__)"
+            )
     joined: Any = ConcatDataset(parts)
     collate = getattr(parts[0], "collate_fn", None)
     if collate is not None:
