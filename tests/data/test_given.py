@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 import fedlada
 from fedlada.data import as_samples, columns
@@ -264,6 +264,60 @@ def test_a_data_set_is_read_as_before():
 
 
 # A table of Hugging Face: its library is large, so it is no part of what developers install.
+
+
+class Counted(Dataset):
+    """Counts how often a sample is read."""
+
+    def __init__(self, **attributes):
+        self.reads = 0
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, number):
+        self.reads += 1
+        return torch.from_numpy(X[number]), int(Y[number])
+
+
+class Shifted(Subset):
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return x, y + 1
+
+    def __getitems__(self, numbers):
+        return [self[number] for number in numbers]
+
+
+ODD = list(range(1, 60, 2))
+INSIDE = {
+    "itself": (lambda data: data, Y),
+    "subset": (lambda data: Subset(data, ODD), Y[ODD]),
+    "subset of a subset": (lambda data: Subset(Subset(data, torch.tensor(ODD)), range(3, 20)), Y[ODD][3:20]),
+    "concatenated": (lambda data: ConcatDataset([Subset(data, ODD), data]), [*Y[ODD], *Y]),
+    "subset of concatenated": (lambda data: Subset(ConcatDataset([data, data]), [70, 5]), Y[[10, 5]]),
+}
+
+
+@pytest.mark.parametrize("targets", [Y, Y.tolist(), torch.from_numpy(Y)], ids=["array", "list", "tensor"])
+@pytest.mark.parametrize("name", INSIDE)
+def test_labels_come_from_targets_without_reading_a_sample(name, targets):
+    inside, expected = INSIDE[name]
+    data = Counted(targets=targets)
+    labels = samples_of(inside(data)).labels()
+    assert labels.tolist() == list(expected)
+    assert data.reads == 0
+    without = Counted()
+    assert samples_of(inside(without)).labels().tolist() == list(expected)
+    assert without.reads == len(expected)
+
+
+def test_targets_that_are_not_those_of_the_samples_are_not_used():
+    data = Counted(targets=Y)
+    assert samples_of(Shifted(data, ODD)).labels().tolist() == (Y[ODD] + 1).tolist()
+    assert samples_of(ConcatDataset([data, Counted()])).labels().tolist() == [*Y, *Y]
+    assert samples_of(Subset(Counted(targets=Y[:9]), ODD)).labels().tolist() == Y[ODD].tolist()
 
 
 @pytest.fixture

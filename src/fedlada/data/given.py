@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 from fedlada.federation.randomness import the_same_randomness
 
@@ -181,6 +181,20 @@ def items(dataset: Any, numbers: Sequence[int]) -> list[Any]:
     if hasattr(dataset, "__getitems__"):
         return list(dataset.__getitems__([int(number) for number in numbers]))
     return [dataset[int(number)] for number in numbers]
+
+
+def targets_of(dataset: Any) -> np.ndarray[Any, Any] | None:
+    """The attribute `targets` of a data set, also inside torch's `Subset` and `ConcatDataset`; None without one."""
+    targets = getattr(dataset, "targets", None)
+    if targets is not None:
+        return np.asarray(targets) if len(targets) == len(dataset) else None
+    if type(dataset) is Subset:  # a class made from it may change its samples
+        inside = targets_of(dataset.dataset)
+        return None if inside is None else inside[np.asarray(dataset.indices, dtype=np.int64)]
+    if type(dataset) is ConcatDataset:
+        parts = [one for part in dataset.datasets if (one := targets_of(part)) is not None]
+        return np.concatenate(parts) if len(parts) == len(dataset.datasets) else None
+    return None
 
 
 def class_names_of(dataset: Any) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from fedlada.data.given import (
     collated,
     items,
     readable,
+    targets_of,
 )
 from fedlada.federation.randomness import Ints, Words, the_same_randomness
 
@@ -217,12 +218,10 @@ class DatasetSamples(Samples):
         return x, (y.long() if is_class else y)
 
     def labels(self) -> np.ndarray[Any, Any]:
-        targets = getattr(self.dataset, "targets", None)
-        if targets is None or len(targets) != len(
-            self
-        ):  # reads everything once: the price of a partition by class without `targets`
-            targets = [self.dataset[index][1] for index in range(len(self))]
-        return np.asarray(targets)
+        targets = targets_of(self.dataset)
+        if targets is None:  # reads everything once: the price of a partition by class without `targets`
+            targets = np.asarray([self.dataset[index][1] for index in range(len(self))])
+        return targets
 
     def with_inputs(self, dtype: torch.dtype) -> Samples:
         changed = copy.copy(self)
