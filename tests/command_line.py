@@ -140,7 +140,8 @@ def run_shortened(lines, folder):
         fewer = {"--rounds": rounds} | ({"--seeds": "0"} if words[0] == "sweep" else {})
         words = [fewer.get(before, word) for before, word in zip(["", *words], words, strict=False)]
         added = [*QUICK, "--rounds", rounds]
-        quick = [one for pair in zip(added[::2], added[1::2], strict=True) for one in pair if pair[0] not in words]
+        given = {*words, *(["--num-clients"] if "--data" in words else [])}  # a user's function names its clients
+        quick = [one for pair in zip(added[::2], added[1::2], strict=True) for one in pair if pair[0] not in given]
         if words[0] in ("compare", "sweep"):
             quick += ["--jobs", "1"]
         in_this_process(*words, *(quick if words[0] in ("run", "compare", "sweep") else []), cwd=folder)
