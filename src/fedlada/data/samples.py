@@ -28,6 +28,9 @@ from fedlada.data.given import (
 )
 from fedlada.federation.randomness import Ints, Words, the_same_randomness
 
+CHECKED_AT_ONCE = 2**22
+"""Numbers that are checked for NaN and infinity at once."""
+
 
 class NoSamples(ValueError):
     """Data without a sample; the text holds nothing of them."""
@@ -289,7 +292,16 @@ def _on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype)
     if not tensor.is_floating_point():
         return tensor.to(device)
     tensor = tensor.to(device, dtype)
-    if not tensor.isfinite().all():
-        row = int((~tensor.reshape(len(tensor), -1).isfinite()).any(dim=1).nonzero()[0])
-        raise ValueError(f"{name} holds a NaN or an infinity in row {row}")
+    _check_finite(name, tensor)
     return tensor
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    """Refuse NaN and infinity, in parts: for a whole array torch needs more memory than the array itself."""
+    if tensor.ndim == 0 or tensor.numel() == 0:
+        return
+    rows = max(1, CHECKED_AT_ONCE // tensor[0].numel())
+    for number, part in enumerate(tensor.split(rows)):
+        if not part.isfinite().all():
+            row = number * rows + int((~part.reshape(len(part), -1).isfinite()).any(dim=1).nonzero()[0])
+            raise ValueError(f"{name} holds a NaN or an infinity in row {row}")
