@@ -301,7 +301,7 @@ def _check_finite(name: str, tensor: Tensor) -> None:
     if tensor.ndim == 0 or tensor.numel() == 0:
         return
     rows = max(1, CHECKED_AT_ONCE // tensor[0].numel())
-    for number, part in enumerate(tensor.split(rows)):
+    for number, part in enumerate(torch.split(tensor, rows)):
         if not part.isfinite().all():
             row = number * rows + int((~part.reshape(len(part), -1).isfinite()).any(dim=1).nonzero()[0])
             raise ValueError(f"{name} holds a NaN or an infinity in row {row}")
