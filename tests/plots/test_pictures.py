@@ -9,7 +9,7 @@ import pytest
 
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.curves import curves
-from fedlada.plots.draw import draw_chart, plot_partition, save_chart
+from fedlada.plots.draw import draw_chart, plot_histories, plot_partition, save_chart
 from fedlada.workbench.report.curves import all_curves
 from run_records import record
 
@@ -24,6 +24,20 @@ def test_curves_are_means_over_common_rounds():
     assert series.y == pytest.approx((0.02, 0.04, 0.06))
     assert series.low == series.high == series.y
     assert curves({"fedavg": [[]]}, "test_accuracy").series == ()
+
+
+def test_a_band_is_the_range_or_the_standard_deviation():
+    runs = [[{"round": 1, "test_loss": loss}] for loss in (1.0, 2.0, 6.0)]
+    (whole,), (std,) = (curves({"a": runs}, "test_loss", band=band).series for band in ("range", "std"))
+    assert (whole.y, whole.low, whole.high) == ((3.0,), (1.0,), (6.0,))
+    assert (*std.y, *std.low, *std.high) == pytest.approx((3.0, 3 - 7**0.5, 3 + 7**0.5))
+    assert curves({"a": runs[:1]}, "test_loss", band="std").series[0].low == ()
+    with pytest.raises(ValueError, match="band must be one of"):
+        curves({"a": runs}, "test_loss", band="sem")
+    figure = plot_histories({"a": runs * 2, "b": runs}, metric="test_loss", band="std")
+    assert len(figure.axes[0].collections) == 2
+    drawn = all_curves([record(6, rows=rows) for rows in runs], "std")["test_loss-by-rounds"]
+    assert (drawn.series[0].low, drawn.series[0].high) == (std.low, std.high)
 
 
 def test_pictures_of_every_style_in_every_format(tmp_path):

@@ -294,6 +294,18 @@ def test_a_comparison_of_losses_is_won_by_the_lower():
     assert comparison.to_csv().splitlines()[0].endswith("bytes_to_target,final_test_loss,best_test_loss,failure")
 
 
+def test_speed_ups_are_relative_to_a_method_that_is_compared():
+    (first, slow), (second, quick) = RIVALS.items()
+    runs = {"grid a": [History(of_a_regression(*slow).rows)], "grid b": [History(of_a_regression(*quick).rows)]}
+    table = Comparison(runs, 0.5, metric="test_loss").to_table()
+    assert "relative to grid a." in table.notes[0]
+    assert [dict(zip(table.columns, row, strict=True))["speed-up"] for row in table.rows] == ["1.00x", "1.50x"]
+    with_fedavg = Comparison({second: runs["grid b"], first: runs["grid a"]}, 0.5, metric="test_loss")
+    assert with_fedavg.baseline == first == "fedavg"
+    with pytest.raises(ValueError, match="the baseline 'fedcm' is not compared; there are grid a, grid b"):
+        Comparison(runs, 0.5, baseline="fedcm")
+
+
 def test_a_comparison_may_have_no_target():
     histories = {name: [History(of_a_regression(*own).rows)] for name, own in RIVALS.items()}
     comparison = Comparison(histories, None, metric="test_loss")

@@ -29,7 +29,7 @@ class ServerOptimizer(ABC):
         """
 
     def other_models(self, params: Tensor, state: Vectors) -> Vectors:
-        """Models besides `params` to evaluate, by the suffix of their metrics."""
+        """Models besides `params` to evaluate, by name: the loss of the one called `mean` is `test_loss_of_mean`."""
         return {}
 
 

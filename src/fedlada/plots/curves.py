@@ -1,4 +1,4 @@
-"""Runs as charts: each group's mean over its seeds, with a band from the lowest to the highest."""
+"""Runs as charts: each group's mean over its seeds, with a band of their spread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from fedlada.methods.validation import one_of
 from fedlada.plots.chart import Chart, Series
 
 Row = Mapping[str, Any]
@@ -18,6 +19,8 @@ X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
 }
 """Horizontal axes: the label, and each round's increment."""
+BANDS = ("range", "std")
+"""Spread over seeds: from the lowest to the highest, or one standard deviation to either side of the mean."""
 
 
 def curves(
@@ -27,10 +30,12 @@ def curves(
     against: str = "rounds",
     title: str = "",
     targets: Sequence[float] = (),
+    band: str = "range",
 ) -> Chart:
     """One metric of several groups of runs, over the rounds that all runs of a group have."""
+    one_of("band", band, BANDS)
     label, amount = X_AXES[against]
-    series = [_series(name, runs, metric, amount) for name, runs in groups.items()]
+    series = [_series(name, runs, metric, amount, band) for name, runs in groups.items()]
     return Chart(
         title=title,
         x_label=label,
@@ -40,7 +45,7 @@ def curves(
     )
 
 
-def _series(name: str, runs: Sequence[Sequence[Row]], metric: str, amount: Callable[[Row], float]) -> Series:
+def _series(name: str, runs: Sequence[Sequence[Row]], metric: str, amount: Callable[[Row], float], band: str) -> Series:
     measured = [found for rows in runs if (found := _measured(rows, metric, amount))]
     rounds = sorted(set.intersection(*(set(one) for one in measured))) if measured else []
     if not rounds:
@@ -49,7 +54,11 @@ def _series(name: str, runs: Sequence[Sequence[Row]], metric: str, amount: Calla
     x, y = table.mean(axis=0).T
     if len(measured) == 1:
         return Series(name, _floats(x), _floats(y))
-    return Series(name, _floats(x), _floats(y), _floats(table[..., 1].min(axis=0)), _floats(table[..., 1].max(axis=0)))
+    low, high = table[..., 1].min(axis=0), table[..., 1].max(axis=0)
+    if band == "std":
+        deviation = table[..., 1].std(axis=0, ddof=1)
+        low, high = y - deviation, y + deviation
+    return Series(name, _floats(x), _floats(y), _floats(low), _floats(high))
 
 
 def _measured(rows: Sequence[Row], metric: str, amount: Callable[[Row], float]) -> dict[int, tuple[float, float]]:

@@ -125,8 +125,12 @@ def plot_histories(
     metric: str | None = None,
     target: float | None = None,
     title: str = "",
+    band: str = "range",
 ) -> Figure:
-    """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed."""
+    """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed.
+
+    `band="std"` is one standard deviation to either side of the mean instead.
+    """
     rows = [row for seeds in histories.values() for history in seeds for row in history]
     known = (
         name
@@ -134,7 +138,8 @@ def plot_histories(
         if any(row.get(name) is not None for row in rows)
     )
     chosen = metric or next(known, "train_loss")
-    return draw_chart(curves(histories, chosen, title=title, targets=() if target is None else (target,)))
+    targets = () if target is None else (target,)
+    return draw_chart(curves(histories, chosen, title=title, targets=targets, band=band))
 
 
 def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import click
 
+from fedlada.plots.curves import BANDS
 from fedlada.plots.draw import FORMATS, save_chart
 from fedlada.training.shown import plural
 from fedlada.workbench.cli.output import make_folder
-from fedlada.workbench.cli.values import Words
+from fedlada.workbench.cli.values import NearestChoice, Words
 from fedlada.workbench.report.curves import all_curves
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import RunRecord, read_listings, read_runs
@@ -35,8 +36,15 @@ from fedlada.workbench.report.watch import HOST, LiveReport, serve
     show_default=True,
     help="Comma-separated image formats.",
 )
+@click.option(
+    "--band",
+    type=NearestChoice(BANDS),
+    default="range",
+    show_default=True,
+    help="Band of a curve over its seeds, in pictures: lowest to highest, or one standard deviation.",
+)
 def report(
-    folders: tuple[Path, ...], out: Path | None, title: str | None, plots: Path | None, formats: list[str]
+    folders: tuple[Path, ...], out: Path | None, title: str | None, plots: Path | None, formats: list[str], band: str
 ) -> None:
     """Write an HTML report of runs, comparisons or reproductions.
 
@@ -66,7 +74,7 @@ def report(
     if plots is not None:
         make_folder(plots)
         figures = {f"figure-{number}": chart for number, chart in enumerate(charts, start=1)}
-        for name, chart in {**figures, **all_curves(runs)}.items():
+        for name, chart in {**figures, **all_curves(runs, band)}.items():
             save_chart(chart, plots / name, formats)
         print(f"pictures ({', '.join(formats)}) in {plots}")
     for why in left_out:

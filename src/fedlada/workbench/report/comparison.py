@@ -24,14 +24,21 @@ class Comparison:
     histories: Mapping[str, Sequence[History]]
     target: float | None
     """None if there is no target: only final and best values are compared."""
-    baseline: str = "fedavg"
-    """The method to which speed-ups are relative."""
+    baseline: str = ""
+    """The method to which speed-ups are relative; by default fedavg, or the first one where that is not compared."""
     seeds: Sequence[int] = ()
     """The seeds of each method's histories; 0, 1, ... where none are given."""
     failures: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The reason of each failed run, by method and seed; it has no final and no best accuracy."""
     metric: str = ACCURACY
     """The metric that is compared, such as `test_loss`, of which lower is better."""
+
+    def __post_init__(self) -> None:
+        if not self.baseline:
+            usual = "fedavg" if "fedavg" in self.histories else next(iter(self.histories), "")
+            object.__setattr__(self, "baseline", usual)
+        elif self.baseline not in self.histories:
+            raise ValueError(f"the baseline {self.baseline!r} is not compared; there are {', '.join(self.histories)}")
 
     @property
     def short(self) -> str:
@@ -61,8 +68,6 @@ class Comparison:
 
     def speed_up(self, method: str) -> float | None:
         """The baseline's mean rounds to the target over this method's; None unless all seeds of both reached it."""
-        if self.baseline not in self.histories:
-            return None
         own, base = _arrived(self.rounds_to_target(method)), _arrived(self.rounds_to_target(self.baseline))
         if len(own) < len(self.histories[method]) or len(base) < len(self.histories[self.baseline]):
             return None

@@ -13,7 +13,7 @@ COUNTED = ("round", "lr", "seconds", "bytes_up", "bytes_down", "nd_up", "nd_down
 """Numbers of a round that are costs, not results."""
 
 
-def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
+def all_curves(runs: Sequence[RunRecord], band: str = "range") -> dict[str, Chart]:
     """Every metric against everything it can be drawn against, by a name for a file; each data set on its own."""
     charts = {}
     datasets = dict.fromkeys(str(run.config.get("dataset", "")) for run in runs)
@@ -30,6 +30,7 @@ def all_curves(runs: Sequence[RunRecord]) -> dict[str, Chart]:
                     metric,
                     against=against,
                     title=dataset,
+                    band=band,
                     targets=sorted(one.value for one in targets if one.column == metric),
                 )
                 name = f"{dataset}-{metric}" if len(datasets) > 1 else metric
