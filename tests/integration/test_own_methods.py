@@ -11,6 +11,7 @@ import torch
 
 import fedlada
 from command_line import rows
+from fedlada.workbench.campaign import identity
 from fedlada.workbench.experiment import Experiment
 
 FEW = [
@@ -101,6 +102,19 @@ def test_it_runs_as_ours_do(here, command):
     assert config["method"] == OWN
     assert config["hyper"] == {"damping": 0.0, "server_lr": 1.0, "gentle": False, "limit": None}
     assert config["parts"]["local"] == ["Damp(damping=0.0)"]
+
+
+def test_packing_imports_nothing(here, command):
+    """Its parts are stored: what --device auto was follows from them, as from the rest of the configuration."""
+    words = ["sweep", "--method", OWN, "--set", "lr=0.1", *QUICK, "--device", "auto", "--jobs", 1]
+    command(*words, "--out", "swept")
+    (here / "imported").unlink()
+    forget()
+    identity._digest.cache_clear()  # as a new process begins
+    command("pack", "swept", "--out", "archive.json")
+    assert not (here / "imported").exists()
+    found = command(*words[:-2], "--merge", "archive.json", "--only-show", "--out", "again", "--json").out
+    assert json.loads(found)["best"] is not None
 
 
 def test_its_arguments_are_flags(here, command):

@@ -20,6 +20,7 @@ from fedlada.runs.archived import is_archived, mark_archived, said_of
 from fedlada.runs.config import read_config
 from fedlada.runs.files import write_json
 from fedlada.runs.metrics import is_evaluated, read_rows, write_rows
+from fedlada.runs.parts import PARTS
 from fedlada.training.history import Row
 from fedlada.training.shown import EVALUATED
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING, device_kind, digest, unnamed_data
@@ -189,7 +190,7 @@ def _kind_of_device(folder: Path, config: Mapping[str, Any]) -> str:
         return device_kind(str(config.get("device")))
     try:
         for kind in ("cpu", "cuda"):
-            if digest(Experiment.from_json(config, device=kind)) == folder.name:
+            if digest(Experiment.from_json(config, device=kind), config.get(PARTS, {})) == folder.name:
                 return kind
     except (ValueError, OSError):
         pass  # such as missing data
@@ -205,7 +206,7 @@ def _unnamed_data(folder: Path, config: Mapping[str, Any]) -> str | None:
         return None
     try:
         experiment = Experiment.from_json(config)
-        data, name = unnamed_data(experiment), digest(experiment)
+        data, name = unnamed_data(experiment), digest(experiment, config.get(PARTS, {}))
     except (ValueError, OSError) as error:
         raise ValueError(
             f"{folder} must be packed where its data are, which alone tell what it was run on: {error}"

@@ -51,13 +51,16 @@ def whole_length(experiment: Experiment) -> int:
     return step * math.ceil(experiment.rounds / step)
 
 
-def digest(experiment: Experiment) -> str:
-    """The name of a run: the same for the same settings, version, data and kind of device, and for no other."""
-    return _digest(json.dumps(experiment.to_json(), sort_keys=True))
+def digest(experiment: Experiment, parts: Any = None) -> str:
+    """The name of a run: the same for the same settings, version, data and kind of device, and for no other.
+
+    The parts of a user's own method are those that a folder has stored; without them it is imported.
+    """
+    return _digest(json.dumps(experiment.to_json(), sort_keys=True), None if parts is None else json.dumps(parts))
 
 
 @lru_cache(maxsize=100_000)  # cached: it is needed often, and on a GPU it depends on the partition
-def _digest(config: str) -> str:
+def _digest(config: str, parts: str | None) -> str:
     experiment = Experiment.from_json(json.loads(config))
     settings: dict[str, Any] = {
         name: value
@@ -67,7 +70,7 @@ def _digest(config: str) -> str:
     facts = data_facts(experiment)
     settings |= {"device": device_kind(experiment.device), "data": facts.digest, "measures": MEASURES}
     if is_own(experiment.method):  # its name does not identify its parts
-        settings[PARTS] = describe_method(experiment.build_method())
+        settings[PARTS] = describe_method(experiment.build_method()) if parts is None else json.loads(parts)
     if settings["device"] == "cuda":
         # On a GPU short runs use other kernels than long ones, and so have other last bits.
         steps = whole_length(experiment) * _most_steps(experiment, facts.source)
