@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import fedlada
 from fedlada.data import Images, as_samples
@@ -54,3 +54,34 @@ def test_a_run_on_some_of_the_samples():
     images = [Images(pixels[own], LABELS[own], (0.5,), (0.25,)) for own in (slice(None), rows)]
     some = as_samples(images[0], CPU, torch.float32).chosen(rows)
     assert torch.equal(run(some, lambda: fedlada.models.mlp(3)), run(images[1], lambda: fedlada.models.mlp(3)))
+
+
+class Parity(Dataset):
+    """Digits of which only the parity is wanted, as torchvision's data sets transform their targets."""
+
+    targets = tuple(number % 10 for number in range(100))
+
+    def target_transform(self, target):
+        return target % 2
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, number):
+        return torch.full((5,), float(number)), self.target_transform(self.targets[number])
+
+
+def test_labels_are_those_that_are_trained():
+    for dataset in (Parity(), Subset(Parity(), range(50))):
+        samples = as_samples(dataset, CPU, torch.float32)
+        assert samples.labels().tolist() == samples.batch(np.arange(len(samples)))[1].tolist()
+    fedlada.simulate(lambda: nn.Linear(5, 2), Parity(), rounds=1, attack="label-flip:0.5", progress=False, device="cpu")
+
+
+def test_arrays_that_torch_does_not_take():
+    """Backwards, as BGR made of RGB, and of another byte order, as many file formats have them."""
+    x = RANDOM.standard_normal((6, 3, 2)).astype(np.float32)
+    for given in (x[:, ::-1], x.astype(">f4")):
+        found = as_samples((given, LABELS[:6][::-1]), CPU, torch.float32)
+        assert np.array_equal(found.x.numpy(), given.astype("=f4"))
+        assert found.labels().tolist() == LABELS[:6][::-1].tolist()

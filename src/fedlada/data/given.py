@@ -184,7 +184,12 @@ def items(dataset: Any, numbers: Sequence[int]) -> list[Any]:
 
 
 def targets_of(dataset: Any) -> np.ndarray[Any, Any] | None:
-    """The attribute `targets` of a data set, also inside torch's `Subset` and `ConcatDataset`; None without one."""
+    """The attribute `targets` of a data set, also inside torch's `Subset` and `ConcatDataset`; None without one.
+
+    A `target_transform` makes others of them, which only reading the samples gives.
+    """
+    if getattr(dataset, "target_transform", None) is not None:
+        return None
     targets = getattr(dataset, "targets", None)
     if targets is not None:
         return np.asarray(targets) if len(targets) == len(dataset) else None
@@ -226,6 +231,9 @@ def as_tensor(name: str, values: Any) -> Tensor:
         array = np.asarray(values)
         if array.dtype.kind in "OSUT":
             raise ValueError(f"it holds {'text' if array.dtype.kind in 'SUT' else 'Python objects'}")
+        # torch takes neither another byte order nor an array that runs backwards.
+        if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+            array = array.astype(array.dtype.newbyteorder("="), order="C")
         with warnings.catch_warnings():
             # A read-only array (a memory map, a decompressed file) is fine: nothing here writes to it.
             warnings.filterwarnings("ignore", message=".*not writable")

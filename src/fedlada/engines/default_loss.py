@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedlada.data.given import targets_of
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.classes import binary_cross_entropy, class_axes, cross_entropy_last
 from fedlada.federation.randomness import the_same_randomness
@@ -151,12 +152,8 @@ def known_labels(samples: Samples) -> np.ndarray[Any, Any] | None:
     """All integer labels, if they are available without reading every sample."""
     if isinstance(samples, ArraySamples):
         return samples.labels()
-    dataset = getattr(samples, "dataset", None)
-    targets = getattr(dataset, "targets", None)
-    if targets is None or len(targets) != len(samples) or getattr(dataset, "target_transform", None) is not None:
-        return None  # a transform gives others
-    labels = np.asarray(targets)
-    return labels if labels.dtype.kind in "biu" else None
+    labels = targets_of(getattr(samples, "dataset", None))
+    return labels if labels is not None and labels.dtype.kind in "biu" else None
 
 
 def labels_of(samples: Samples, y: Any) -> np.ndarray[Any, Any] | None:

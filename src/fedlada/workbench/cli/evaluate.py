@@ -18,6 +18,7 @@ from fedlada.data.source import Source
 from fedlada.data.sources import DATASETS
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
+from fedlada.models.call import call
 from fedlada.runs.clients import Names, read_names
 from fedlada.runs.config import is_experiment, read_config
 from fedlada.training.resolve import resolve_device
@@ -162,7 +163,7 @@ def _check_fit(model: nn.Module, test: Samples, source: Source, whose: str, data
     model.eval()
     try:
         with torch.no_grad():
-            num_outputs = model(test.batch(np.arange(1))[0]).shape[1]
+            num_outputs = call(model, test.batch(np.arange(1))[0]).shape[1]
     except Exception as error:  # a user's own model can raise anything
         shape = "x".join(map(str, source.input_shape))
         why = (str(error).splitlines() or [type(error).__name__])[0]

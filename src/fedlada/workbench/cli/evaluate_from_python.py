@@ -18,6 +18,7 @@ from fedlada.engines.evaluation import Loss, is_given_loss
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
 from fedlada.federation.randomness import Ints
+from fedlada.methods.imported import imported
 from fedlada.models.factory import model_factory
 from fedlada.models.flat import trainable
 from fedlada.runs.clients import Names, read_names
