@@ -38,6 +38,8 @@ class Combiner(ABC):
 
     Engines then hold one upload at a time; the uploads come from a generator, and `weights` grows with them. Subclasses
     do not inherit the declaration."""
+    weights_equally: ClassVar[bool] = False
+    """Whether unequal weights are refused."""
     measures_norms: ClassVar[bool] = False
     """Whether the norms of a round's uploads must be measured and stored."""
 

@@ -60,7 +60,7 @@ def digest(experiment: Experiment, parts: Any = None) -> str:
 
 
 @lru_cache(maxsize=100_000)  # cached: it is needed often, and on a GPU it depends on the partition
-def _digest(config: str, parts: str | None) -> str:
+def _digest(config: str, parts: str | None = None) -> str:
     experiment = Experiment.from_json(json.loads(config))
     settings: dict[str, Any] = {
         name: value
