@@ -713,3 +713,13 @@ def test_second_moments_that_are_not_positive_are_refused(number, caplog):
     real = strategy.run(grid_of(method, fault=finite_lie("v", number)), 3, progress=False)
     assert [row["refused"] for row in real.history] == [[], [1], []]
     assert "its vector v holds numbers that are not positive, and all must be" in caplog.text
+
+
+@pytest.mark.parametrize("number", [1e-30, 1e6])
+def test_another_number_of_steps_than_the_samples_make_is_refused(number, caplog):
+    """FedNova divides by it."""
+    method = recipes.fednova()
+    strategy = strategy_of(method, cohort_size=5, replies=QUICK)
+    real = strategy.run(grid_of(method, fault=finite_lie("steps", number)), 3, progress=False)
+    assert [row["refused"] for row in real.history] == [[], [1], []]
+    assert f"its upload says {number:g} steps, and its samples make" in caplog.text

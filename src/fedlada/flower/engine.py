@@ -28,7 +28,7 @@ from fedlada.flower.exchange import CLOCKS, Replies, SkippedRounds, TooFewReplie
 from fedlada.flower.inbox import ask
 from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes, said_examples
-from fedlada.flower.plausible import bounded, name_bounded
+from fedlada.flower.plausible import bounded, check_steps, name_bounded
 from fedlada.flower.rounds import DrawnByTheNode, RemoteRounds
 from fedlada.flower.versions import Versions
 from fedlada.messages.exchange import Exchange
@@ -307,6 +307,7 @@ class GridEngine(Engine):
             raise
         if name := not_positive(upload, [part.positive for part in self.method.local]):
             raise wire.WrongMessage(f"its vector {name} holds numbers that are not positive, and all must be")
+        check_steps(upload, num_steps)
         answer = answer_of(work, upload, Kept(()), wire.metric(reply, "train-loss", float))
         if not answer.is_finite:
             self.diverged.add(work.client)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 
+from fedlada.flower import wire
 from fedlada.flower.exchange import log
+from fedlada.methods.state import Upload
 from fedlada.methods.validation import positive
 
 SIZE_BOUND = 10.0
@@ -19,6 +22,18 @@ def check_bound(times: float | None) -> float | None:
         if times < 1:
             raise ValueError(f"size_bound must be at least 1, got {times}")
     return times
+
+
+def check_steps(upload: Upload, num_steps: int) -> None:
+    """Refuse another number of steps in the upload (`StepCount`) than the client's samples make.
+
+    A lossy codec may round it by less than a hundredth.
+    """
+    for extra in upload.extra:
+        if "steps" in extra and not math.isclose(float(extra["steps"][0]), num_steps, rel_tol=0.01):
+            raise wire.WrongMessage(
+                f"its upload says {float(extra['steps'][0]):g} steps, and its samples make {num_steps}"
+            )
 
 
 def bounded(said: Mapping[int, float], times: float | None) -> dict[int, float]:
