@@ -416,10 +416,11 @@ def test_a_metric_does_not_replace_a_built_in_one(name):
 
 
 def test_metrics_need_test_data():
-    for more in ({}, {"client_test": 0.2}):
-        with pytest.raises(ValueError, match="metrics are measured on test or validation data: give test=, or leave"):
-            run(small_net(), test=None, metrics={"hits": lambda *_: 1.0}, **more)
-    assert run(small_net(), test=None, validation=(X, Y), metrics={"hits": lambda *_: 1.0}).history["validation_hits"]
+    hits = {"hits": lambda *_: 1.0}
+    with pytest.raises(ValueError, match="give test=, validation= or client_test=, or leave metrics out"):
+        run(small_net(), test=None, metrics=hits)
+    assert run(small_net(), test=None, validation=(X, Y), metrics=hits).history["validation_hits"]
+    assert run(small_net(), test=None, client_test=0.2, metrics=hits).history["client_hits"]
 
 
 def test_metrics_are_a_dict():

@@ -158,7 +158,7 @@ def variance(output, y):
     return output.double().var() if len(y) > 1 else math.nan
 
 
-METRICS = {"recall": by_class, "variance": variance}
+METRICS = {"recall": by_class, "variance_score": variance}
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
@@ -169,18 +169,18 @@ def test_metrics_of_ones_own_on_each_client(engine):
     row, targets = result.history[-1], [torch.from_numpy(Y[rows]) for rows in tests]
     assert [len(own) for own in tests] == [10, 2, 0, 10, 8]
     expected = [float(variance(o, y)) if len(y) else None for o, y in zip(outputs, targets, strict=True)]
-    assert result.clients["client_variance"] == pytest.approx(expected)
+    assert result.clients["client_variance_score"] == pytest.approx(expected)
     known = np.array([one for one in expected if one is not None])
-    assert row["client_variance"] == pytest.approx(known.mean())
-    assert row["client_variance_worst_decile"] == pytest.approx(known.min())
-    assert row["client_variance_std"] == pytest.approx(known.std())
+    assert row["client_variance_score"] == pytest.approx(known.mean())
+    assert row["client_variance_score_worst_decile"] == pytest.approx(known.min())
+    assert row["client_variance_score_std"] == pytest.approx(known.std())
     recalls = result.clients["client_recall"]
     assert recalls[1] is None  # two samples do not have all classes
     assert row["client_recall_missing"] == row["personal_recall_missing"] == 1
     assert row["client_recall"] == pytest.approx(np.mean([one for one in recalls if one is not None]))
-    assert "client_variance_missing" not in row
+    assert "client_variance_score_missing" not in row
     assert "client_accuracy" in row
-    assert result.clients["personal_variance"] != result.clients["client_variance"]
+    assert result.clients["personal_variance_score"] != result.clients["client_variance_score"]
 
 
 def test_metrics_of_each_client_are_the_same_in_both_engines():
@@ -188,7 +188,7 @@ def test_metrics_of_each_client_are_the_same_in_both_engines():
         run(client_test=0.25, metrics=METRICS, personal_steps=2, engine=engine) for engine in ("sequential", "stacked")
     )
     assert other.engine == "stacked"
-    for column in ("client_recall", "client_variance", "personal_recall", "personal_variance"):
+    for column in ("client_recall", "client_variance_score", "personal_recall", "personal_variance_score"):
         pairs = zip(one.clients[column], other.clients[column], strict=True)
         assert all((a is None and b is None) or a == pytest.approx(b, rel=1e-9) for a, b in pairs)
 

@@ -210,6 +210,17 @@ def test_no_samples_at_all_is_refused():
         make_plan(clients=[np.array([], dtype=np.int64)])
 
 
+def test_weights_on_clients_without_samples_alone_are_refused():
+    with pytest.raises(ValueError, match="weights are zero for every client that has samples"):
+        make_plan(clients=[np.arange(3), np.array([], dtype=np.int64)], weights=[0, 1])
+
+
+def test_clients_that_are_not_asked_make_no_weights_unequal():
+    clients = [np.arange(3), np.arange(3, 9), np.arange(9, 12)]
+    assert make_plan(clients=clients, weights=[2, 0, 2]).has_equal_weights
+    assert not make_plan(clients=clients, weights=[2, 1, 2]).has_equal_weights
+
+
 def test_batches_come_from_the_given_stream():
     work = LocalWork(batch_size=2, steps=1)
     first = work.batches(np.arange(10), bits(0, "x"), 1)[0]

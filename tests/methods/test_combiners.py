@@ -12,6 +12,7 @@ from fedlada.combine import Extrapolated, GeometricMedian, Krum, Mean, Median, N
 import fedlada
 from fedlada import FederatedMethod, Upload, recipes
 from fedlada.methods.state import map_tensors
+from small_federation import grid_of, strategy_of
 from tasks import UNEQUAL, blobs, small_net
 
 RANDOM = np.random.default_rng(0)
@@ -125,6 +126,24 @@ def test_unequal_weights_are_refused_before_the_first_round(combiner):
     equal = [range(start, start + 20) for start in range(0, 100, 20)]
     assert len(run(recipes.fedavg(), partition=[*equal, []], rounds=1, lr=rate, **settings).history) == 1
     assert planned == [1]
+
+
+def test_unequal_weights_are_refused_before_nodes_are_waited_for():
+    grid = grid_of("fedavg", num_nodes=0)
+    with pytest.raises(ValueError, match="weights every client equally: use weights='uniform'"):
+        strategy_of("fedavg", combiner="median", weights=[1, 2, 3, 4, 5]).run(grid, 1, progress=False)
+
+
+def test_a_subclass_declares_anew_what_it_is():
+    """It may combine in another way: its parent's word does not hold for it."""
+
+    class Doubled(Mean):
+        pass
+
+    assert Mean.declares("is_linear")
+    assert Mean.declares("streams")
+    assert not Doubled.declares("is_linear")
+    assert not Doubled.declares("streams")
 
 
 def test_krum_goes_on_where_clients_are_missing():

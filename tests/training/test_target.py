@@ -205,3 +205,17 @@ def test_what_is_measured_can_be_named():
         assert len(run(PRICES, 1, stop_at={metric: 1e9}, **validation).history) == 1
     other = run(method=recipes.feddyn(), stop_at={"test_accuracy_of_mean": 0.0})
     assert len(other.history) == 1
+
+
+def test_a_target_with_a_prefix_is_found_again(tmp_path):
+    """A finished run is not trained further."""
+    gain = {"gain": lambda output, y: -float((output - y).square().mean())}
+    settings = {"metrics": gain, "stop_at": {"max:test_gain": -1e9}, "out": tmp_path}
+    assert [len(run(PRICES, 1, **settings).history) for _ in range(2)] == [1, 1]
+
+
+def test_a_metric_of_each_client_without_a_direction_has_no_worst():
+    gain = {"gain": lambda output, y: -float((output - y).square().mean())}
+    row = run(PRICES, 1, metrics=gain, client_test=0.2).history[-1]
+    assert {"client_gain", "client_gain_std", "client_loss_worst_decile"} <= row.keys()
+    assert "client_gain_worst_decile" not in row

@@ -46,7 +46,7 @@ class Post:
         self.combiner = combiner or exchange.method.combiner
         """This round's combiner."""
         self.forgery = forgery
-        is_linear = exchange.method.combiner.is_linear
+        is_linear = exchange.method.combiner.declares("is_linear")
         self.compares = not is_linear or (forgery is not None and forgery.attack.colludes)
         """Whether the combiner needs all uploads of the cohort at once."""
         self.is_exact = exchange.is_exact("up") and not exchange.remembered and is_linear and forgery is None

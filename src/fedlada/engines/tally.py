@@ -128,7 +128,7 @@ class Tally:
     def combined(self, answers: Iterator[Answer], combiner: Combiner) -> Upload | None:
         """The combined upload, or None without any; a mean holds one upload at a time."""
         uploads = self.accepted(answers)
-        if not vars(type(combiner)).get("streams", False):  # a subclass may read its weights earlier
+        if not combiner.declares("streams"):
             every = [map_tensors(torch.clone, upload) for upload in uploads]
             return combiner.combine(every, list(self.weights)) if every else None
         first = next(uploads, None)

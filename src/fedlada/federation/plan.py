@@ -106,6 +106,10 @@ class Rounds(Protocol):
     def total_weight(self) -> float:
         """The weight of all clients together."""
 
+    @property
+    def has_equal_weights(self) -> bool:
+        """Whether all clients that are asked count the same in a mean."""
+
     def round(self, round: int) -> RoundPlan:
         """The plan of round 1, 2, ..."""
 
@@ -141,6 +145,9 @@ class Plan:
         object.__setattr__(self, "weights", check_weights(self.weights, self.num_clients))
         if not any(len(own) for own in self.clients):
             raise ValueError("no client has any samples")
+        is_given = not isinstance(self.weights, str)
+        if is_given and not any(len(own) and self.weight(client) > 0 for client, own in enumerate(self.clients)):
+            raise ValueError("weights are zero for every client that has samples: nothing would be trained")
         object.__setattr__(self, "seed", whole_number("seed", self.seed))
         self.cohorts.check(self.num_clients)
 
@@ -171,8 +178,8 @@ class Plan:
 
     @property
     def has_equal_weights(self) -> bool:
-        """Whether all clients that have samples count the same in a mean."""
-        return len({self.weight(client) for client, own in enumerate(self.clients) if len(own)}) == 1
+        """Whether all clients that are asked count the same in a mean."""
+        return len({self.weight(client) for client, own in enumerate(self.clients) if len(own)} - {0.0}) == 1
 
     def weight(self, client: int) -> float:
         """This client's weight in a mean."""

@@ -332,7 +332,7 @@ class GridEngine(Engine):
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
         tally = self.post.tally()
         believed = self._believed([works[wire.read_header(reply, wire.Done).client] for reply in ordered])
-        trained = None if self.method.combiner.is_linear else torch.zeros_like(self.broadcast.params)
+        trained = None if self.method.combiner.declares("is_linear") else torch.zeros_like(self.broadcast.params)
 
         def answers() -> Iterator[Answer]:
             for reply in ordered:

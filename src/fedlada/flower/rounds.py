@@ -69,6 +69,11 @@ class RemoteRounds:
         return float(sum(self.weights))
 
     @property
+    def has_equal_weights(self) -> bool:
+        """Whether all clients count the same in a mean, as far as it is known before they report their samples."""
+        return isinstance(self.weights, str) or len({*self.weights} - {0.0}) == 1
+
+    @property
     def _believed(self) -> dict[int, float]:
         """The reported samples of every client, capped at plausible values; all have reported if weights need them."""
         return bounded(self.nodes.num_examples, self.size_bound)

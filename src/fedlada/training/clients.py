@@ -16,9 +16,10 @@ from fedlada.engines.evaluation import BUILT_IN, EvaluationOptions, Metric
 from fedlada.federation.plan import Plan, RoundPlan, assign
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.methods.state import Kept, Server
-from fedlada.training.target import lower_is_better
+from fedlada.training.target import declared
 
-SPREAD = ("", "_worst_decile", "_std")
+WORST = "_worst_decile"
+SPREAD = ("", WORST, "_std")
 """Endings of the columns that sum up a metric over clients."""
 MISSING = "_missing"
 """The ending of the number of clients on which a user's metric gave no finite number."""
@@ -106,10 +107,16 @@ def columns(prefix: str, measured: Measured) -> dict[str, float]:
     return found
 
 
+def spread_of(metric: str) -> list[str]:
+    """The columns of a metric over clients; none for the worst where its name does not say which way is better."""
+    return [f"{metric}{of}" for of in SPREAD if of != WORST or declared(metric)[0] is not None]
+
+
 def _spread(prefix: str, what: str, values: Sequence[float]) -> dict[str, float]:
+    names = spread_of(what)
     if not values:
-        return {f"{prefix}_{what}{of}": math.nan for of in SPREAD}
-    ordered = np.array(sorted(values, reverse=lower_is_better(what)))
+        return {f"{prefix}_{name}": math.nan for name in names}
+    ordered = np.array(sorted(values, reverse=bool(declared(what)[0])))
     worst = ordered[: max(1, round(len(ordered) / 10))]
-    summed_up = (float(ordered.mean()), float(worst.mean()), float(ordered.std()))
-    return {f"{prefix}_{what}{of}": value for of, value in zip(SPREAD, summed_up, strict=True)}
+    found = {"": ordered.mean(), WORST: worst.mean(), "_std": ordered.std()}
+    return {f"{prefix}_{name}": float(found[name.removeprefix(what)]) for name in names}

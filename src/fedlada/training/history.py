@@ -123,7 +123,8 @@ class History(Sequence[Row]):
     def _place_of(self, target: float, metric: str | None) -> int | None:
         """The place of the first row that reached the target."""
         name = metric or self._accuracy
-        values = ((place, row.get(name)) for place, row in enumerate(self.rows))
+        column = column_of(name)
+        values = ((place, row.get(column)) for place, row in enumerate(self.rows))
         return next((place for place, value in values if value is not None and is_reached(name, value, target)), None)
 
     @property

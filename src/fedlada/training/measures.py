@@ -18,7 +18,7 @@ from fedlada.federation.plan import Plan, Rounds
 from fedlada.federation.randomness import bits, permutation, seeded, torch_seed
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.methods.state import Kept, Server
-from fedlada.training.clients import SPREAD, EachClient, columns
+from fedlada.training.clients import EachClient, columns, spread_of
 from fedlada.training.history import ClientValues, Row
 from fedlada.training.target import column_of, lower_is_better
 
@@ -99,7 +99,7 @@ class Measures:
             own = self.each_client.metrics
             what = "accuracy" if "accuracy" in self._tried(self.each_client.test.samples, own) else "loss"
             tests = ["client", *(["personal"] if self.options.personal_steps else [])]
-            names += [f"{one}_{name}{of}" for one in tests for name in (what, *own) for of in SPREAD]
+            names += [f"{one}_{name}" for one in tests for metric in (what, *own) for name in spread_of(metric)]
         return names
 
     def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:

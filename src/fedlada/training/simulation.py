@@ -333,7 +333,7 @@ class Simulation:
 
 def _refuse_unequal_weights(combiner: Combiner, plan: Rounds) -> None:
     """Refuse, before anything is trained, weights that the combiner would refuse after the first round."""
-    if combiner.weights_equally and isinstance(plan, Plan) and not plan.has_equal_weights:
+    if combiner.weights_equally and not plan.has_equal_weights:
         raise ValueError(f"{type(combiner).__name__} weights every client equally: use weights='uniform'")
 
 

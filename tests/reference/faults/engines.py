@@ -43,13 +43,13 @@ FAULTS: Faults = {
         "self.counted += counted",
         "self.counted += y.numel()",
     ),
-    "evaluation: a mean of batches": ("engines/evaluation.py", "value * counted, 0.0", "value * len(y), 0.0"),
+    "evaluation: a mean of batches": ("engines/evaluation.py", "value * weight, 0.0", "value * len(y), 0.0"),
     "inputs: by place where they have names": ("models/call.py", "((), dict(x)) if", "(tuple(x.values()), {}) if"),
     "tally: losses not weighted": (TALLY, "self.loss += weight * ", "self.loss += "),
     "tally: squares not weighted": (TALLY, "self.square += weight * ", "self.square += "),
     "tally: weights grow for every combiner": (
         TALLY,
-        'if not vars(type(combiner)).get("streams", False):',
+        'if not combiner.declares("streams"):',
         "if False:",
     ),
     "post: who was lost was not asked": (
@@ -123,8 +123,8 @@ def checks() -> list[Check]:
     from own_combiners import TotalFirst
 
     found = [partial(reference.test_simulation_equals_reference, name) for name in ("scaffold", "fedlada")]
-    weighted = reference.test_weights_by_examples_equal_a_weighted_reference
-    found += [partial(weighted, *one) for one in reference.WEIGHTED]
+    weighted = reference.test_weights_equal_a_weighted_reference
+    found += [partial(weighted, *one, "examples") for one in reference.WEIGHTED]
     found.append(partial(sequences.test_means_are_over_all_places_that_count, True))
     found.append(inputs.test_how_a_model_takes_its_inputs)
     found.append(messages.test_float32_messages_are_the_numbers_themselves)

@@ -75,13 +75,13 @@ FAULTS: Faults = {
     "engine: envelope with its vectors": (ENGINE, "whole - sum(sizes.values())", "whole"),
     "weights: every client the same": (
         ROUNDS,
-        'weight = 1.0 if self.weights == "uniform" else float(by_examples[client])',
-        "weight = 1.0",
+        "(), float(weights[client]), 0)",
+        "(), 1.0, 0)",
     ),
     "weights: participation by number": (
         ROUNDS,
-        "float(sum(self._believed.values()))",
-        "float(self.num_clients)",
+        "else sum(self._believed.values()))",
+        "else self.num_clients)",
     ),
     "evaluation: every node the same": (
         "flower/evaluation.py",

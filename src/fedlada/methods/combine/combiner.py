@@ -50,6 +50,11 @@ class Combiner(ABC):
         Each upload has its weight in `weights`, which need not add up to one. Without `weights` all count the same.
         """
 
+    @classmethod
+    def declares(cls, what: str) -> bool:
+        """Whether this very class declares `is_linear` or `streams`: a subclass may combine in another way."""
+        return bool(vars(cls).get(what, False))
+
     def check(self, cohort_size: int) -> None:  # noqa: B027
         """Refuse planned cohorts that are too small. A round that loses clients must still be combined."""
 
