@@ -45,7 +45,7 @@ FAULTS: Faults = {
         "output[start:end], y[start:end]",
         "output[: end - start], y[start:end]",
     ),
-    "measure: the best decile": (EACH, "reverse=lower_is_better(what)", "reverse=not lower_is_better(what)"),
+    "measure: the best decile": (EACH, "reverse=bool(declared(what)[0])", "reverse=not declared(what)[0]"),
     "measure: metrics of the batch's start": (
         MEASURE,
         "gathered[client].add(output, own)",
