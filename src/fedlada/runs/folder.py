@@ -88,7 +88,7 @@ class RunFolder(Observer):
         try:
             config = self._checked_config(self.config or describe(simulation), simulation, num_rounds)
             self._warn_of_threads(config, simulation)
-            self._warn_of_code(simulation)
+            config[RAN_BY][CODE] = self._checked_code(simulation)
             write_json(self.path / "config.json", config)
             self._resume(simulation)
             write_clients(self.path, simulation)
@@ -188,20 +188,18 @@ class RunFolder(Observer):
                 f"{self.path} has {len(rows)} rounds, more than rounds={num_rounds}: give as many or more, or take "
                 "another folder"
             )
-        return {**config, RAN_BY: {**ran_by(simulation), CODE: self._stored_code() or code_of(simulation)}}
+        return {**config, RAN_BY: ran_by(simulation)}
 
-    def _stored_code(self) -> dict[str, str]:
-        """The digests of the user's code with which the run began; empty if there are none."""
+    def _checked_code(self, simulation: Simulation) -> dict[str, str]:
+        """The digests of the user's code with which the run began; warns where it is another now."""
         about = read_config(self.path).get(RAN_BY) if self.checkpoints.rounds() else None  # otherwise it starts over
-        code = about.get(CODE) if isinstance(about, dict) else None
-        return code if isinstance(code, dict) else {}
-
-    def _warn_of_code(self, simulation: Simulation) -> None:
-        if others := changed(self._stored_code(), code_of(simulation)):
+        stored, now = about.get(CODE) if isinstance(about, dict) else None, code_of(simulation)
+        if others := changed(stored, now):
             self.warn(
                 f"the code of {' and '.join(f'`{name}`' for name in others)} has changed since the run in {self.path} "
                 "began: its stored rounds are of the old code; choose another folder to train anew"
             )
+        return stored if isinstance(stored, dict) and stored else now
 
     def _warn_of_threads(self, config: dict[str, Any], simulation: Simulation) -> None:
         is_stored = (self.path / "config.json").exists()
