@@ -47,7 +47,7 @@ from fedlada.workbench.load import check_class_names, load_run, stored_experimen
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Evaluate on another data set than the run's.")
 @click.option("--data-dir", help="Folder of the data: of --dataset, or of the run's own data if they were moved.")
 @click.option(
-    "--data", help="Function that returns (train, test), as package.module:function, for a run made from Python."
+    "--data", help="Function that returns (train, test), package.module:function, for a run from Python or with --data."
 )
 @click.option(
     "--loss", help="The run's own loss, as package.module:function, for a run made from Python; else none is shown."
