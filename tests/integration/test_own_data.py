@@ -190,7 +190,10 @@ def test_compare_sweep_and_evaluate(here, command):
 )
 def test_what_a_strangers_folder_names_is_asked_for(here, command, words):
     said = command(*words, code=2)
-    assert "asks for the data 'mine:with_clients', and importing that function would run its code: name it" in said.err
+    assert (
+        "asks for the data 'mine:with_clients', which is not built in, and importing it would run its code: name it"
+        in said.err
+    )
     assert said.err.count("\n") == 1
     assert not (here / "imported").exists()
     assert "mine" not in sys.modules
@@ -221,7 +224,7 @@ def test_who_names_the_data_or_trusts_the_folder_goes_on(theirs, here, command):
     command("resume", theirs, "--rounds", 3, "--trust", "--quiet")
     assert len(rows(theirs)) == 3
     said = command("resume", theirs, "--data", "mine:data", code=2)
-    assert "theirs has the data 'mine:with_clients', not 'mine:data': name those, or leave --data out" in said.err
+    assert "theirs has the data 'mine:with_clients', not 'mine:data': name that, or leave --data out" in said.err
     config = ["--config", theirs / "config.json", "--rounds", 1, "--quiet"]
     command("run", *config, "--data", "mine:with_clients", "--out", "named")
     command("run", *config, "--trust", "--out", "trusted")

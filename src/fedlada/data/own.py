@@ -16,7 +16,7 @@ from fedlada.data.images import Images
 from fedlada.data.samples import as_samples
 from fedlada.federation.partition import IID, ByKey, Given, Partition
 from fedlada.federation.randomness import Ints
-from fedlada.methods.imported import imported
+from fedlada.methods.imported import imported, refuse_stored
 
 AS_USUAL = 10
 """Clients, with equal shares, of data that name none."""
@@ -38,13 +38,7 @@ def is_own_data(name: object) -> bool:
 
 def refuse_untrusted_data(name: str, place: Path, *, named: str | None = None, trust: bool = False) -> None:
     """Refuse data that a stored configuration names, unless they are built in, named by the user too, or trusted."""
-    if named is not None and named != name:
-        raise ValueError(f"{place} has the data {name!r}, not {named!r}: name those, or leave --data out")
-    if is_own_data(name) and not (trust or named):
-        raise ValueError(
-            f"{place} asks for the data {name!r}, and importing that function would run its code: name it yourself "
-            "(--data) or trust its author (--trust, trust=True)"
-        )
+    refuse_stored("data", name, place, named=named, trust=trust, is_own=is_own_data(name), by_hand="--data")
 
 
 def named_data_function(name: str) -> Callable[..., Any]:

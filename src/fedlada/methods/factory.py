@@ -8,7 +8,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from fedlada.methods.imported import check_written, imported
+from fedlada.methods.imported import check_written, imported, refuse_stored
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.recipes import hyper_parameters as of_recipe
@@ -71,13 +71,7 @@ def hyper_parameters(name: str) -> dict[str, Any]:
 
 def refuse_untrusted(name: str, place: Path, *, named: str | None = None, trust: bool = False) -> None:
     """Refuse a method that a stored configuration names, unless it is built in, named by the user too, or trusted."""
-    if named is not None and named != name:
-        raise ValueError(f"{place} has the method {name!r}, not {named!r}: name that one, or leave --method out")
-    if is_own(name) and not (trust or named):
-        raise ValueError(
-            f"{place} asks for the method {name!r}, which is not built in, and importing it would run its code: "
-            "name it yourself (--method) or trust its author (--trust, trust=True)"
-        )
+    refuse_stored("method", name, place, named=named, trust=trust, is_own=is_own(name), by_hand="--method")
 
 
 def check_hyper(method: str, hyper: Mapping[str, Any]) -> None:

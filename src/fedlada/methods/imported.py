@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 
@@ -15,6 +16,19 @@ def check_written(kind: str, name: str) -> None:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute or module.startswith("."):
         raise ValueError(f"the {kind} {name!r} cannot be imported: write package.module:factory")
+
+
+def refuse_stored(
+    kind: str, name: str, place: Path, *, named: str | None, trust: bool, is_own: bool, by_hand: str
+) -> None:
+    """Refuse a part that a stored configuration names, unless it is built in, named by the user too, or trusted."""
+    if named is not None and named != name:
+        raise ValueError(f"{place} has the {kind} {name!r}, not {named!r}: name that, or leave --{kind} out")
+    if is_own and not (trust or named):
+        raise ValueError(
+            f"{place} asks for the {kind} {name!r}, which is not built in, and importing it would run its code: "
+            f"name it yourself ({by_hand}) or trust its author (--trust, trust=True)"
+        )
 
 
 def imported(kind: str, name: str) -> Callable[..., Any]:

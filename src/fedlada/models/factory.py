@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from fedlada.methods.imported import check_written, imported
+from fedlada.methods.imported import check_written, imported, refuse_stored
 from fedlada.methods.validation import one_of
 from fedlada.models import MODELS
 
@@ -33,13 +33,8 @@ def trusted_factory(
     name: str, place: Path, *, named: str | None = None, trust: bool = False
 ) -> Callable[..., nn.Module]:
     """The factory of a model that a stored configuration names: built in, named by the user too, or trusted."""
-    if named is not None and named != name:
-        raise ValueError(f"{place} has the model {name!r}, not {named!r}: name that one, or leave --model out")
-    if not (trust or named or is_built_in(name)):
-        raise ValueError(
-            f"{place} asks for the model {name!r}, which is not built in, and importing it would run its code: "
-            "name it yourself (--model, model=) or trust its author (--trust, trust=True)"
-        )
+    is_own = not is_built_in(name)
+    refuse_stored("model", name, place, named=named, trust=trust, is_own=is_own, by_hand="--model, model=")
     return model_factory(name)
 
 
