@@ -168,11 +168,19 @@ if not TYPE_CHECKING:  # a type checker would take every name as defined
             except ModuleNotFoundError as error:
                 if error.name != f"fedlada.{name}":
                     raise
-                raise AttributeError(f"fedlada has no {name!r}") from None
+                raise AttributeError(f"fedlada has no {name!r}{_elsewhere(name)}") from None
         else:
             raise AttributeError(f"fedlada has no {name!r}")
         globals()[name] = found
         return found
+
+    def _elsewhere(name: str) -> str:
+        """The public module that has a name, for the error of who looks for it here."""
+        for public, place in _MODULES.items():
+            found = getattr(import_module(f"fedlada.{place}"), name, None)
+            if str(getattr(found, "__module__", None)).startswith("fedlada."):
+                return f": it is fedlada.{public}.{name}"
+        return ""
 
 
 def __dir__() -> list[str]:

@@ -136,6 +136,12 @@ def test_every_name_of_the_package_is_there():
             getattr(fedlada, name)
 
 
+@pytest.mark.parametrize(("name", "place"), [("Dirichlet", "data"), ("AMSGrad", "local"), ("WarmUp", "schedules")])
+def test_a_name_of_another_module_is_pointed_to(name, place):
+    with pytest.raises(AttributeError, match=f"fedlada has no '{name}': it is fedlada.{place}.{name}$"):
+        getattr(fedlada, name)
+
+
 def test_checkers_see_the_same_names_and_no_others():
     """They take what is imported for them alone, and a `__getattr__` that they saw would make every name right."""
     tree = ast.parse(Path(fedlada.__file__).read_text())
