@@ -23,6 +23,7 @@ import search
 from archived_runs import cell
 from many_runs import Kept, folder_name, identity, options, show
 
+from fedlada.methods.recipes import RECIPES
 from fedlada.paper.published import NAMES
 from fedlada.paper.theory.fits import interval
 from fedlada.runs.metrics import read_rows
@@ -34,8 +35,14 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.report.table import Table, spread
 
-KEPT = {"cifar100": Kept.at("finals_h200_202611.json", "finals.md", "python benchmarks/finals.py table --write")}
+COMMAND = "python benchmarks/finals.py table"
+KEPT = {
+    "cifar100": Kept.at("finals_h200_202611.json", "finals.md", f"{COMMAND} --write"),
+    "cifar10": Kept.at("finals_cifar10_h200_202611.json", "finals-cifar10.md", f"{COMMAND} --dataset cifar10 --write"),
+}
 """By data set."""
+BESIDE = ("fedlada", "fedcm", "fedlada_sam", "mofedsam")
+"""Methods whose differences from the others are shown."""
 SEEDS = (10, 11, 12, 13, 14)
 
 
@@ -165,6 +172,28 @@ def speeds(done: Mapping[str, Sequence[History]], shape: Shape) -> Table:
     return Table("Rounds to a test accuracy", ("method", *heads), tuple(rows))
 
 
+def costs(done: Mapping[str, Sequence[History]], shape: Shape) -> Table:
+    """Gradients and gigabytes to each target: rounds times the gradients of a step, and all bytes both ways."""
+    rows = []
+    for method, own in done.items():
+        gradients, cells = RECIPES[method]().gradients_per_step, []
+        for target in shape.targets:
+            rounds = [reached(one, target) for one in own]
+            cells += [several([None if end is None else gradients * end for end in rounds], 0)]
+            cells += [
+                several(
+                    [None if end is None else _gigabytes(one[:end]) for one, end in zip(own, rounds, strict=True)], 0
+                )
+            ]
+        rows.append((NAMES[method], str(gradients), *cells))
+    heads = [head for one in shape.targets for head in (f"gradients to {100 * one:g} %", "GB")]
+    return Table("Gradients and bytes to a test accuracy", ("method", "gradients a step", *heads), tuple(rows))
+
+
+def _gigabytes(rows: Sequence[Mapping[str, float]]) -> float:
+    return sum(row["bytes_up"] + row["bytes_down"] for row in rows) / 1e9
+
+
 def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada", shape: Shape = OWN) -> Table:
     """One method minus each other, seed by seed, with the 95 % interval of the mean."""
     rows = []
@@ -200,8 +229,9 @@ def tables(archive: Path, dataset: str = search.DATASET) -> str:
     done = {method: own for method, own in done.items() if own}
     num = min(map(len, done.values()), default=0)
     even = {method: own[:num] for method, own in done.items()}
-    beside = [differences(even, one, shape) for one in ("fedlada", "fedcm") if one in even]
-    made = [table.to_markdown() for table in (accuracies(even, chosen, shape), speeds(even, shape), *beside)]
+    beside = [differences(even, one, shape) for one in BESIDE if one in even]
+    shown = (accuracies(even, chosen, shape), speeds(even, shape), costs(even, shape), *beside)
+    made = [table.to_markdown() for table in shown]
     return "\n".join([*made, *(f"No seed of {name} reached round {shape.rounds}.\n" for name in without)])
 
 
