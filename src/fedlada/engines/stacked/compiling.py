@@ -20,7 +20,7 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
     # A code object of its own: the compiler counts its attempts by it, over all simulations of a process.
     own: Any = function
     fresh = types.FunctionType(own.__code__.replace(), own.__globals__, closure=own.__closure__)
-    options = fixed_choices()
+    options = fixed_choices(compile_threads=1)  # one kernel is not worth a pool of processes
     fast: Callable[Arguments, Result] = torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
 
     def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -37,8 +37,8 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
     return tried
 
 
-def fixed_choices() -> dict[str, Any]:
-    """Compiler options that forbid choosing between kernels by measured time.
+def fixed_choices(**others: Any) -> dict[str, Any]:
+    """Compiler options that forbid choosing between kernels by measured time, and others.
 
     Sums have another order in another kernel, and on a shared GPU another one may measure faster: a run would not
     repeat. With elementwise kernels the choice takes seconds, and gains at most a hundredth.
@@ -46,6 +46,6 @@ def fixed_choices() -> dict[str, Any]:
     from torch._inductor import config
 
     # torch 2.8 has no `deterministic`.
-    wanted = {"dynamic_scale_rblock": False, "triton.autotune_pointwise": False, "deterministic": True}
+    wanted = {"dynamic_scale_rblock": False, "triton.autotune_pointwise": False, "deterministic": True, **others}
     known: dict[str, Any] = config.get_config_copy()
     return {name: value for name, value in wanted.items() if name in known}
