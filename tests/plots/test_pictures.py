@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,13 @@ def test_pictures_of_every_style_in_every_format(tmp_path):
         for metric in ("test_accuracy", "train_loss", "drift")
         for x in ("rounds", "megabytes", "seconds")
     }
+
+
+def test_a_slow_machine_is_not_told_so(monkeypatch, tmp_path):
+    """Matplotlib warns where finding a place for the legend takes more than a second."""
+    seconds = count(step=2)
+    monkeypatch.setattr("matplotlib.legend.time.perf_counter", lambda: next(seconds))
+    save_chart(Chart("", "x", "y", (Series("a", (1.0, 2.0), (1.0, 3.0)),)), tmp_path / "a")
 
 
 def test_charts_side_by_side_share_a_legend_and_an_axis():

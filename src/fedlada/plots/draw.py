@@ -79,7 +79,7 @@ def draw_chart(chart: Chart, *beside: Chart) -> Figure:
             own.set_ylim(every[0].get_ylim())
             own.set_ylabel("")
         if any(series.name for series in chart.series):
-            for text in every[0].legend(frameon=False).get_texts():
+            for text in every[0].legend(loc="best", frameon=False).get_texts():
                 text.set_parse_math(False)
     return figure
 
