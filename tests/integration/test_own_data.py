@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 
@@ -12,6 +11,7 @@ import pytest
 import fedlada
 from command_line import rows
 from fedlada.workbench.report.command import run_command
+from own_module import forget, working_directory
 
 MINE = """
 from pathlib import Path
@@ -78,26 +78,15 @@ QUICK = ["--method", "fedavg", "--lr", 0.1, "--cohort-size", 2, "--device", "cpu
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory with functions that make data, and that leave a trace where they are imported."""
-    (tmp_path / "mine.py").write_text(MINE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
-    forget()
-    yield tmp_path
-    sys.modules.pop("mine", None)
-
-
-def forget():
-    """Begin as a new process does: the function was never imported."""
-    sys.modules.pop("mine", None)
-    sys.path[:] = [one for one in sys.path if one != ""]
-    importlib.invalidate_caches()
+    with working_directory(tmp_path, monkeypatch, "mine", MINE) as folder:
+        yield folder
 
 
 @pytest.fixture
 def theirs(here, command):
     """The folder of a run of one round, as it comes from somebody else."""
     command("run", "--data", "mine:with_clients", *QUICK, "--rounds", 1, "--out", "theirs")
-    forget()
+    forget("mine")
     (here / "imported").unlink()
     return here / "theirs"
 
@@ -220,7 +209,7 @@ def test_reports_and_archives_import_nothing(theirs, here, command):
 
 def test_who_names_the_data_or_trusts_the_folder_goes_on(theirs, here, command):
     command("resume", theirs, "--rounds", 2, "--data", "mine:with_clients", "--quiet")
-    forget()
+    forget("mine")
     command("resume", theirs, "--rounds", 3, "--trust", "--quiet")
     assert len(rows(theirs)) == 3
     said = command("resume", theirs, "--data", "mine:data", code=2)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ import fedlada
 from command_line import rows
 from fedlada.workbench.campaign import identity
 from fedlada.workbench.experiment import Experiment
+from own_module import forget, working_directory
 
 FEW = [
     "--num-clients",
@@ -74,19 +73,8 @@ ASKS = f"asks for the method '{OWN}', which is not built in, and importing it wo
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory with methods, which leave a trace where they are imported."""
-    (tmp_path / "mine.py").write_text(METHODS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
-    forget()
-    yield tmp_path
-    forget()
-
-
-def forget():
-    """Begin as a new process does: nothing was imported."""
-    sys.modules.pop("mine", None)
-    sys.path[:] = [one for one in sys.path if one != ""]
-    importlib.invalidate_caches()
+    with working_directory(tmp_path, monkeypatch, "mine", METHODS) as folder:
+        yield folder
 
 
 def stored(folder):
@@ -109,7 +97,7 @@ def test_packing_imports_nothing(here, command):
     words = ["sweep", "--method", OWN, "--set", "lr=0.1", *QUICK, "--device", "auto", "--jobs", 1]
     command(*words, "--out", "swept")
     (here / "imported").unlink()
-    forget()
+    forget("mine")
     identity._digest.cache_clear()  # as a new process begins
     command("pack", "swept", "--out", "archive.json")
     assert not (here / "imported").exists()
@@ -149,7 +137,7 @@ def test_it_goes_on_where_it_is_named_or_trusted(here, command):
 def test_a_folder_does_not_go_on_with_another_method_of_that_name(here, command):
     command("run", "--method", OWN, *QUICK, "--out", "own")
     (here / "mine.py").write_text(METHODS.replace("local=(Damp(", "local=(AMSGrad(), Damp("))
-    forget()
+    forget("mine")
     said = command("resume", "own", "--rounds", 4, "--method", OWN, code=2).err
     assert "holds another run (local is ['Damp(damping=0.0)'] there and " in said
     assert len(rows(here / "own")) == 2
@@ -159,7 +147,7 @@ def test_a_folder_does_not_go_on_with_another_method_of_that_name(here, command)
 def theirs(here, command):
     """The folder of a run, as it comes from somebody else."""
     command("run", "--method", OWN, *QUICK, "--out", "theirs")
-    forget()
+    forget("mine")
     (here / "imported").unlink()
     return here / "theirs"
 
@@ -214,7 +202,7 @@ def test_it_is_swept(here, command):
     table = json.loads(command(*both, "--json").out)["table"]
     assert sorted(row[1] for row in table["rows"]) == ["fedavg", OWN, OWN]
     (here / "mine.py").write_text(METHODS.replace("local=(Damp(", "local=(AMSGrad(), Damp("))
-    forget()
+    forget("mine")
     command(*swept)  # another method now: its runs are others
     assert len(list((here / "swept" / "runs").glob("*/config.json"))) == 4
 

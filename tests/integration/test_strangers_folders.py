@@ -16,6 +16,7 @@ from fedlada.models import mlp
 from fedlada.models.factory import OWN_FACTORIES, is_built_in
 from fedlada.paper.scales import SMOKE
 from fedlada.workbench.experiment import Experiment
+from own_module import forget, working_directory
 
 FEW = ["--num-clients", 8, "--cohort-size", 2, "--local-steps", 2, "--batch-size", 10, "--device", "cpu"]
 QUICK = [*FEW, "--rounds", 2, "--quiet"]
@@ -35,26 +36,15 @@ ASKS = "asks for the model 'nets:tiny', which is not built in, and importing it 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory with a model of its author's, which leaves a trace where it is imported."""
-    (tmp_path / "nets.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
-    forget()
-    yield tmp_path
-    sys.modules.pop("nets", None)
-
-
-def forget():
-    """Begin as a new process does: the model was never imported."""
-    sys.modules.pop("nets", None)
-    sys.path[:] = [one for one in sys.path if one != ""]
-    importlib.invalidate_caches()
+    with working_directory(tmp_path, monkeypatch, "nets", NET) as folder:
+        yield folder
 
 
 @pytest.fixture
 def theirs(here, command):
     """The folder of a run of two rounds, as it comes from somebody else."""
     command("run", "--model", "nets:tiny", *QUICK, "--out", "theirs")
-    forget()
+    forget("nets")
     (here / "imported").unlink()
     return here / "theirs"
 
@@ -90,16 +80,16 @@ def test_a_model_that_is_not_built_in_is_asked_for(theirs, here, command, words)
 def test_who_names_the_model_or_trusts_the_folder_goes_on(theirs, here, command):
     command("resume", theirs, "--rounds", 3, "--model", "nets:tiny", "--quiet")
     assert len(rows(theirs)) == 3
-    forget()
+    forget("nets")
     command("resume", theirs, "--rounds", 4, "--trust", "--quiet")
-    forget()
+    forget("nets")
     by_name = command("evaluate", theirs, "--model", "nets:tiny", "--json").out
-    forget()
+    forget("nets")
     assert command("evaluate", theirs, "--trust", "--json").out == by_name
-    forget()
+    forget("nets")
     config = ["--config", theirs / "config.json"]
     command("run", *config, "--rounds", 1, "--trust", "--quiet", "--out", "trusted")
-    forget()
+    forget("nets")
     command("run", *config, "--rounds", 1, "--model", "nets:tiny", "--quiet", "--out", "named")
     assert rows(here / "trusted") == rows(here / "named")
     command("run", *config, "--rounds", 1, "--model", "mlp", "--quiet", "--out", "other")
@@ -148,15 +138,15 @@ def test_a_folder_with_another_model_is_refused_unseen(theirs, here, command):
 def test_the_same_comparison_and_sweep_go_on_in_workers(here, command):
     words = ["compare", "--methods", "fedavg", "--seeds", 0, "--jobs", 1, "--model", "nets:tiny", *QUICK]
     command(*words, "--out", "c")
-    forget()
+    forget("nets")
     command(*words, "--rounds", 3, "--out", "c")
     assert len(rows(here / "c" / "fedavg-seed0")) == 3
     words = ["sweep", "--set", "lr=0.1", "--jobs", 1, "--model", "nets:tiny", *QUICK]
     command(*words, "--out", "s")
-    forget()
+    forget("nets")
     command(*words, "--out", "s")
     config = ["--config", here / "c" / "fedavg-seed0" / "config.json", "--trust", "--methods", "fedavg,fedcm"]
-    forget()
+    forget("nets")
     command("compare", *config, "--seeds", 0, "--jobs", 2, "--quiet", "--out", "d")
     assert len(rows(here / "d" / "fedcm-seed0")) == 3
     assert "--trust" in (here / "d" / "command.txt").read_text()
@@ -168,7 +158,7 @@ def test_packing_and_merging_import_nothing(here, command):
     words = ["sweep", "--set", "lr=0.1,0.2", "--jobs", 1, "--model", "nets:tiny", *QUICK, "--device", "auto"]
     command(*words, "--out", "s")
     (here / "imported").unlink()
-    forget()
+    forget("nets")
     command("pack", "s", "--out", "archive.json")
     others = ["sweep", "--set", "lr=0.1", *QUICK, "--merge", "archive.json", "--only-show"]
     command(*others, "--out", "others")
