@@ -102,7 +102,7 @@ STREAMING = [
 
 
 @pytest.mark.parametrize("combiner", STREAMING, ids=lambda one: type(one).__name__)
-def test_a_built_in_mean_holds_one_upload_at_a_time(combiner):
+def test_a_built_in_mean_holds_one_upload_at_a_time(combiner, only_new_objects):
     """Beside its sum, the next one that comes and a copy or two."""
     counts = []
     Tally().combined((replace(one, work=replace(one.work, weight=1.0)) for one in answers(counts)), combiner)
@@ -110,7 +110,7 @@ def test_a_built_in_mean_holds_one_upload_at_a_time(combiner):
 
 
 @pytest.mark.parametrize("combiner", [TrimmedMean(), Median(), Krum(), GeometricMedian(), NormBound(), TotalFirst()])
-def test_other_combiners_hold_each_upload_once(combiner):
+def test_other_combiners_hold_each_upload_once(combiner, only_new_objects):
     counts = []
     Tally().combined((replace(one, work=replace(one.work, weight=1.0)) for one in answers(counts)), combiner)
     assert NUM_CLIENTS - 2 <= max(counts) <= NUM_CLIENTS + 4
