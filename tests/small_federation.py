@@ -28,18 +28,23 @@ def grid_of(method, memory=None, fault=None, num_nodes=5, **arguments):
     return InProcessGrid(app, num_nodes, fault=fault)
 
 
+def settings_of(method, changes):
+    """For a method with a combiner of its own without another."""
+    settings = {**SETTINGS, **changes}
+    if isinstance(method, fedlada.FederatedMethod) and not isinstance(method.combiner, Mean):
+        del settings["combiner"]
+    return settings
+
+
 def strategy_of(method, **changes):
-    settings = {"num_clients": len(CLIENTS), **SETTINGS, **changes}
+    settings = {"num_clients": len(CLIENTS), **settings_of(method, changes)}
     return MethodStrategy(small_net(), method, test=(X, Y), **settings)
 
 
 def simulate(method, rounds, **changes):
     """The same in one process, sequentially."""
-    settings = {**SETTINGS, **changes}
-    if isinstance(method, fedlada.FederatedMethod) and not isinstance(method.combiner, Mean):
-        del settings["combiner"]
-    data = {"train": (X, Y), "test": (X, Y), "partition": CLIENTS}
-    return fedlada.simulate(small_net(), method=method, rounds=rounds, engine="sequential", **data, **settings)
+    data = {"train": (X, Y), "test": (X, Y), "partition": CLIENTS, **settings_of(method, changes)}
+    return fedlada.simulate(small_net(), method=method, rounds=rounds, engine="sequential", **data)
 
 
 def replayed(history, method, **changes):

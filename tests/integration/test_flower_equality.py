@@ -77,6 +77,15 @@ def test_a_federations_folder_refuses_other_weights(tmp_path):
         strategy_of(method, weights=weights[:4])
 
 
+@pytest.mark.parametrize("method", ["fedexp", "fednova"])
+def test_a_methods_own_combiner_is_not_replaced_and_no_other_is_dropped(method):
+    own = recipes.RECIPES[method]().combiner
+    assert MethodStrategy(small_net(), method, num_clients=5).method.combiner == own
+    for other in (Private(0.5, noise_multiplier=2.0), "norm-bound"):
+        with pytest.raises(ValueError, match=f"{method} has a combiner of its own, .*: leave combiner out"):
+            MethodStrategy(small_net(), method, num_clients=5, combiner=other)
+
+
 @pytest.mark.parametrize("combiner", [TotalFirst(), LinearTotalFirst()])
 def test_an_own_combiner_begins_with_all_weights(combiner):
     changes = {"cohort_size": 4, "weights": "examples"}

@@ -68,8 +68,8 @@ class MethodStrategy(Strategy):
             where the server evaluates, `threads` holds for the server and for every node.
         num_clients: m. Each node reports which client it is, 0 to m - 1 (its `partition-id`).
         node_ids: the id that Flower gave to each client's key, by client; no other node takes part.
-        combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default a mean under an adaptive
-            bound on their norms, which "mean" switches off.
+        combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default the method's own, or a mean
+            under an adaptive bound on their norms, which "mean" switches off.
         size_bound: cap on a node's reported samples in weights, steps and evaluation, and on its loss in an
             evaluation, as a multiple of the median. None switches it off.
         noise: where the noise and the cohorts of `Private` come from: "secret" is the operating system's generator, and
@@ -101,7 +101,7 @@ class MethodStrategy(Strategy):
         eval_every: int = 1,
         eval_clients_every: int | None = None,
         messages: str = "float32",
-        combiner: Combiner | str = "norm-bound",
+        combiner: Combiner | str | None = None,
         personal: str | Sequence[str] = (),
         size_bound: float | None = SIZE_BOUND,
         noise: str = "secret",
@@ -117,8 +117,8 @@ class MethodStrategy(Strategy):
         self.seed = whole_number("seed", seed)
         self.model = resolve_model(model, self.seed, dtype)
         self.method = resolve_method(method)
-        if isinstance(self.method.combiner, Mean):  # one that comes with its own keeps it
-            self.method = self.method.with_combiner(combiner)
+        bounded = "norm-bound" if isinstance(self.method.combiner, Mean) else None  # a method's own combiner stays
+        self.method = self.method.with_combiner(bounded if combiner is None else combiner)
         self.method = resolve_personal(personal, self.method, self.model)
         if self.method.personal is not None and test is not None:
             raise ValueError(
