@@ -101,16 +101,18 @@ STREAMING = [
 ]
 
 
+@pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("combiner", STREAMING, ids=lambda one: type(one).__name__)
-def test_a_built_in_mean_holds_one_upload_at_a_time(combiner, only_new_objects):
+def test_a_built_in_mean_holds_one_upload_at_a_time(combiner):
     """Beside its sum, the next one that comes and a copy or two."""
     counts = []
     Tally().combined((replace(one, work=replace(one.work, weight=1.0)) for one in answers(counts)), combiner)
     assert max(counts) <= 8
 
 
+@pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("combiner", [TrimmedMean(), Median(), Krum(), GeometricMedian(), NormBound(), TotalFirst()])
-def test_other_combiners_hold_each_upload_once(combiner, only_new_objects):
+def test_other_combiners_hold_each_upload_once(combiner):
     counts = []
     Tally().combined((replace(one, work=replace(one.work, weight=1.0)) for one in answers(counts)), combiner)
     assert NUM_CLIENTS - 2 <= max(counts) <= NUM_CLIENTS + 4

@@ -417,7 +417,8 @@ def test_what_does_not_fit_is_said_at_construction(arguments, sentence):
         run(arguments.pop("model", None), arguments.pop("train", (X, Y)), **arguments)
 
 
-def test_memory_does_not_grow_with_rounds(only_new_objects):
+@pytest.mark.usefixtures("only_new_objects")
+def test_memory_does_not_grow_with_rounds():
     """Only what a method must keep: nothing for FedLADA, one memory a client for SCAFFOLD; and no tensor besides."""
     import gc
 

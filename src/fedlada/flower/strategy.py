@@ -68,8 +68,8 @@ class MethodStrategy(Strategy):
             where the server evaluates, `threads` holds for the server and for every node.
         num_clients: m. Each node reports which client it is, 0 to m - 1 (its `partition-id`).
         node_ids: the id that Flower gave to each client's key, by client; no other node takes part.
-        combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default the method's own, or a mean
-            under an adaptive bound on their norms, which "mean" switches off.
+        combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default the method's own, or a
+            mean under an adaptive bound on their norms, which "mean" switches off.
         size_bound: cap on a node's reported samples in weights, steps and evaluation, and on its loss in an
             evaluation, as a multiple of the median. None switches it off.
         noise: where the noise and the cohorts of `Private` come from: "secret" is the operating system's generator, and
