@@ -178,13 +178,9 @@ def costs(done: Mapping[str, Sequence[History]], shape: Shape) -> Table:
     for method, own in done.items():
         gradients, cells = RECIPES[method]().gradients_per_step, []
         for target in shape.targets:
-            rounds = [reached(one, target) for one in own]
-            cells += [several([None if end is None else gradients * end for end in rounds], 0)]
-            cells += [
-                several(
-                    [None if end is None else _gigabytes(one[:end]) for one, end in zip(own, rounds, strict=True)], 0
-                )
-            ]
+            ends = [reached(one, target) for one in own]
+            sent = [None if end is None else _gigabytes(one[:end]) for one, end in zip(own, ends, strict=True)]
+            cells += [several([None if end is None else gradients * end for end in ends], 0), several(sent, 0)]
         rows.append((NAMES[method], str(gradients), *cells))
     heads = [head for one in shape.targets for head in (f"gradients to {100 * one:g} %", "GB")]
     return Table("Gradients and bytes to a test accuracy", ("method", "gradients a step", *heads), tuple(rows))
