@@ -522,7 +522,7 @@ def test_differential_privacy_on_the_nodes():
     assert float((vector_of(result.model) - vector_of(small_net())).norm()) <= 1.01e-3
 
 
-@pytest.mark.parametrize("name", ["scaffold", "fedcm", "fedadam_amended", "localadam", "fedlada", "fednova"])
+@pytest.mark.parametrize("name", ["scaffold", "fedcm", "fedadam_amended", "localadam", "fedlada"])
 def test_wrappers_are_refused_where_they_would_not_cover_what_is_sent(name):
     method = METHODS[name].method()
     strategy = strategy_of(method)
@@ -531,6 +531,14 @@ def test_wrappers_are_refused_where_they_would_not_cover_what_is_sent(name):
         strategy.run(grid_of(method), 1, progress=False, around=wrapper)
     with pytest.raises(ValueError, match="scale their noise for equal weights"):
         strategy_of(method, weights="examples").run(grid_of(method), 1, around=wrapper)
+
+
+@pytest.mark.parametrize(("name", "changes"), [("fedexp", {}), ("fednova", {}), ("fedavg", {"combiner": "median"})])
+def test_a_combiner_is_not_dropped_for_a_wrapper(name, changes):
+    strategy = strategy_of(METHODS[name].method(), **changes)
+    wrapper = DifferentialPrivacyServerSideFixedClipping(strategy, 1.0, 1.0, SETTINGS["cohort_size"])
+    with pytest.raises(ValueError, match=r"wrappers take a plain mean: .* would have no effect"):
+        strategy.run(grid_of(METHODS[name].method()), 1, progress=False, around=wrapper)
 
 
 def test_keys_are_never_overwritten(tmp_path):

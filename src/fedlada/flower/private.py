@@ -6,7 +6,7 @@ from fedlada.federation.weights import Weights
 from fedlada.flower.exchange import Replies
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
-from fedlada.methods.combine import Private
+from fedlada.methods.combine import Mean, NormBound, Private
 from fedlada.methods.method import FederatedMethod
 
 
@@ -41,3 +41,5 @@ def check_wrapped(method: FederatedMethod, messages: str, weights: Weights) -> N
         raise ValueError("Flower's wrappers see every parameter: use personal=() with them")
     if isinstance(method.combiner, Private):
         raise ValueError("Private is a combiner of its own: use it or one of Flower's wrappers, not both")
+    if not isinstance(method.combiner, (Mean, NormBound)):  # a wrapper clips by itself
+        raise ValueError(f"Flower's wrappers take a plain mean: {method.combiner!r} would have no effect with them")
