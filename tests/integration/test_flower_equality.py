@@ -154,11 +154,14 @@ def test_bare_names_are_the_same_method_on_both_sides():
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower-app"
 
 
-def test_the_example_equals_its_simulation(monkeypatch):
+@pytest.mark.parametrize("method", [None, "fedexp", "fednova"])
+def test_the_example_equals_its_simulation(method, monkeypatch):
+    """With the method of its configuration, and with those that have combiners of their own."""
     monkeypatch.syspath_prepend(EXAMPLE)
     from federated import client_app, server_app, task
 
     config = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    config["method"] = method or config["method"]
     suited = suggested(config["method"])
     train, test = load_digits()
     settings, clients = server_app.settings(config), config["num-clients"]

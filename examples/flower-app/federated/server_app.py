@@ -12,6 +12,7 @@ app = ServerApp()
 
 def settings(config) -> dict:
     """What the simulation that must give the same weights is told too."""
+    has_its_own = str(config["method"]) in ("fedexp", "fednova")
     return {
         "method": make_method(config),
         "cohort_size": int(config["cohort-size"]),
@@ -19,7 +20,8 @@ def settings(config) -> dict:
         "batch_size": 10,
         "seed": int(config["seed"]),
         "device": "cpu",
-        "combiner": "norm-bound",  # the default here: a node that sends too much is scaled down
+        # The default here: a node that sends too much is scaled down. Two methods have combiners of their own.
+        "combiner": None if has_its_own else "norm-bound",
     }
 
 
