@@ -351,6 +351,32 @@ def test_an_error_in_a_callback_saves_the_rounds_before_it(tmp_path):
     assert same_bits(simulate(tmp_path / "a", 8).server, simulate(tmp_path / "b", 8).server)
 
 
+def test_an_error_in_a_callback_loses_neither_the_best_model_nor_the_clients_metrics(tmp_path):
+    scores = {1: 0.1, 2: 0.2, 3: 0.9, 4: 0.3, 5: 0.4}
+
+    class Fails(library.Observer):
+        round, fails = 0, True
+
+        def on_start(self, simulation, _):
+            self.round = simulation.round
+
+        def on_round(self, _, row):
+            self.round = row["round"]
+            if self.round == 3 and self.fails:
+                self.fails = False
+                raise KeyError("mine")
+
+    fails = Fails()
+    settings = {"metrics": {"score": lambda *_: scores[fails.round + 1]}, "best": "test_score", "client_test": 0.2}
+    with pytest.raises(KeyError, match="mine"):
+        simulate(tmp_path, 5, callbacks=[fails], **settings)
+    simulate(tmp_path, 5, callbacks=[fails], **settings)
+    lines = (tmp_path / "client_metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]
+    with safe_open(tmp_path / "checkpoints" / "best.safetensors", "pt") as best:
+        assert best.metadata()["round"] == "3"
+
+
 def test_checkpoints_by_time(tmp_path):
     x, y = blobs()
     keeper = RunFolder(tmp_path, checkpoint_every=1000, checkpoint_minutes=1e-9, keep=3)

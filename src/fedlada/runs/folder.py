@@ -102,16 +102,6 @@ class RunFolder(Observer):
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         self._append(simulation)
-        if simulation.measures.by_client.get("round") == row["round"]:
-            client_metrics.append_values(self.path, simulation.measures.by_client)
-        metric = simulation.best or self._judged_by or judged_by(row)
-        value = row.get(column_of(metric))
-        # Of personal parameters no model is everybody's: one is kept where it is asked for.
-        is_kept = simulation.best is not None or simulation.engine.method.personal is None
-        if value is not None and is_kept and (self._best is None or is_better(metric, value, self._best)):
-            self._best = value
-            self._judged_by = metric
-            self._new_best = (simulation.server.params, row, metric)
         is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
         if is_late or simulation.round % self.checkpoint_every == 0:
             self.save(simulation)
@@ -144,6 +134,21 @@ class RunFolder(Observer):
         for row in simulation.history[self._num_lines :]:
             append_row(self.metrics_path, row)
             self._num_lines += 1
+            if row["round"] == simulation.round:
+                self._note(simulation, row)
+
+    def _note(self, simulation: Simulation, row: Row) -> None:
+        """The metrics of each client after the newest round, and its model if it is the best so far."""
+        if simulation.measures.by_client.get("round") == row["round"]:
+            client_metrics.append_values(self.path, simulation.measures.by_client)
+        metric = simulation.best or self._judged_by or judged_by(row)
+        value = row.get(column_of(metric))
+        # Of personal parameters no model is everybody's: one is kept where it is asked for.
+        is_kept = simulation.best is not None or simulation.engine.method.personal is None
+        if value is not None and is_kept and (self._best is None or is_better(metric, value, self._best)):
+            self._best = value
+            self._judged_by = metric
+            self._new_best = (simulation.server.params, row, metric)
 
     def _open(self) -> None:
         try:
