@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 import fedlada
 from fedlada import recipes
+from fedlada.methods.personal import Personal
 from fedlada.methods.state import named_tensors
 from fedlada.models.flat import flatten
 from method_table import METHODS
@@ -99,6 +101,21 @@ def test_without_begin_a_chain_is_a_plain_optimizer():
     train(first, ours, batches(5))
     train(second, theirs, batches(5))
     torch.testing.assert_close(flatten(first.parameters()), flatten(second.parameters()))
+
+
+def test_personal_parameters_are_the_clients_own():
+    model = small_net()
+    sizes = {name: one.numel() for name, one in model.named_parameters()}
+    method = replace(recipes.fedavg(), personal=Personal.of(sizes, ["2.weight", "2.bias"]))
+    server = method.init(flatten(model.parameters()))
+    optimizer = fedlada.LocalOptimizer(model.parameters(), method, lr=0.1)
+    optimizer.begin(server.broadcast)
+    train(model, optimizer, batches(2))
+    _, kept = optimizer.finish()
+    head = model[2].weight.clone()
+    optimizer.begin(server.broadcast, kept)
+    assert torch.equal(model[2].weight, head)
+    assert torch.equal(model[0].weight, small_net()[0].weight)
 
 
 def test_state_dict_continues_in_the_middle_of_a_round():

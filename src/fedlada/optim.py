@@ -63,11 +63,11 @@ class LocalOptimizer(torch.optim.Optimizer):
         return self.sum_lr / self.num_steps if self.num_steps else float(self.param_groups[0]["lr"])
 
     def begin(self, broadcast: Broadcast, kept: Kept | None = None) -> None:
-        """Start a round from the broadcast; the model's parameters become x^t."""
+        """Start a round from the broadcast; the model's parameters become x^t, personal ones those in `kept`."""
         memory = self.method.init_kept(broadcast.params) if kept is None else kept
         self.local = self.method.begin(broadcast, memory, lr=self.param_groups[0]["lr"])
         self.num_steps, self.sum_lr = 0, 0.0
-        self._write(broadcast.params)
+        self._write(self.local.params)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
