@@ -147,6 +147,21 @@ def test_without_classes_it_is_the_loss():
     assert "client_accuracy" not in result.clients
 
 
+def test_a_client_without_a_target_that_counts_is_left_out_and_counted():
+    y = Y.copy()
+    y[CLIENTS[1]] = -100
+    result = fedlada.simulate(
+        small_net().double(), (X, y), method="fedavg", partition=UNEQUAL, batch_size=8, rounds=1, client_test=0.25
+    )
+    row, accuracies = result.history[-1], result.clients["client_accuracy"]
+    known = [accuracies[client] for client in (0, 3, 4)]
+    assert result.clients["client_loss"][1] is None
+    assert accuracies[1] is None
+    assert row["client_accuracy"] == pytest.approx(np.mean(known))
+    assert row["client_accuracy_worst_decile"] == min(known)
+    assert row["client_accuracy_missing"] == 1
+
+
 def by_class(output, y):
     """The lowest recall of a class: it fails where one is missing."""
     hits = (output.argmax(1) == y).double()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -56,11 +60,25 @@ def test_twice_the_same(name):
     assert not same_bits(first.server, run(name, seed=1).server)
 
 
-def test_the_global_generators_are_left_alone():
-    torch.manual_seed(0)
+@dataclass(frozen=True)
+class Fails(fedlada.Combiner):
+    streams: ClassVar[bool] = True
+
+    def combine(self, uploads, weights):
+        next(iter(uploads))
+        raise KeyError("mine")
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_an_error_leaves_the_generators_alone_while_somebody_holds_it(engine):
+    """A notebook keeps the last error, and with it the frames of the round."""
+    with pytest.raises(KeyError, match="mine") as held:
+        run("fedlada", engine=engine, combiner=Fails())
+    disturb(5)
     expected = torch.rand(3)
-    torch.manual_seed(0)
-    run("fedlada")
+    disturb(5)
+    del held
+    gc.collect()
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -85,6 +103,21 @@ def disturb(seed):
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("data", [blobs(), Shifted(GLOBAL["numpy"])], ids=["arrays", "random"])
+def test_the_global_generators_are_left_alone(engine, data):
+    def drawn():
+        return torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()  # noqa: NPY002
+
+    disturb(0)
+    expected = drawn()
+    disturb(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what each client draws alone is not stacked
+        fedlada.simulate(small_net(), data, method="fedlada", rounds=2, engine=engine)
+    assert drawn() == expected
 
 
 @pytest.mark.parametrize("kind", GLOBAL)

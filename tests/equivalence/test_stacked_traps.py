@@ -139,6 +139,7 @@ def test_chunks_with_batches_of_different_widths():
         simulation = chunked(x, y, clients, places=2)
         simulation.run(3)
         torch.testing.assert_close(simulation.server.params, whole.server.params, rtol=1e-10, atol=1e-10)
+        assert set(simulation.engine.stacks) == {(2, 5)}  # room for smaller batches is given back
 
 
 def chunked(x, y, clients, places):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from fedlada.engines.engine import Engine, T
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.stacked.engine import StackedEngine
-from fedlada.engines.tally import Answer, CohortResult, Tally
+from fedlada.engines.tally import Answer, Answers, CohortResult, Tally
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.messages.errors import CannotEncode
 from fedlada.messages.ledger import Ledger
@@ -89,7 +90,7 @@ class DistributedEngine(Engine):
     def model(self, params: Tensor) -> nn.Module:
         return self.inner.model(params)
 
-    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Answers:
         """All answers in the clients' order, each sent by the process that ran the client."""
         parts = shares(plan.assignments, self.num_ranks)
         # The next answer may overwrite this one's upload.
@@ -110,8 +111,8 @@ class DistributedEngine(Engine):
         ):  # every upload goes to every process; otherwise each sends one for all its clients
             return super().run_cohort(broadcast, kept, post)
         received, tally = post.down(broadcast), post.tally()
-        answers = self._own(received, post.plan, post.memories(kept))
-        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner)
+        with closing(self._own(received, post.plan, post.memories(kept))) as answers:
+            mean = tally.combined(post.up(answers, self.outward, kept), post.combiner)
         own_weight = sum(tally.weights)
         # The sums of all processes; one without an accepted client adds nothing.
         total = self._empty_upload(broadcast) if mean is None else map_tensors(lambda v: v * own_weight, mean)
@@ -127,7 +128,7 @@ class DistributedEngine(Engine):
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
         return merged.result(mean, post.ledger, received, post.trained)
 
-    def _own(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+    def _own(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Answers:
         part = shares(plan.assignments, self.num_ranks)[self.rank]
         own = replace(plan, assignments=tuple(part))
         self.inner.while_waiting = self.while_waiting

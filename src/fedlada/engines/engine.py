@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric
 from fedlada.engines.post import Post
 from fedlada.engines.quiet import quiet_recurrent
-from fedlada.engines.tally import Answer, CohortResult
+from fedlada.engines.tally import Answers, CohortResult
 from fedlada.federation.plan import RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Upload
@@ -61,8 +61,11 @@ class Engine(ABC):
         """x^0 `[P]`, from the model as it was given."""
 
     @abstractmethod
-    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
-        """The local work of the plan's clients, in order; `kept` holds the client states so far."""
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Answers:
+        """The local work of the plan's clients, in order; `kept` holds the client states so far.
+
+        Close what is not read to its end: generators and settings of torch are put back only then.
+        """
 
     def outward(self, upload: Upload) -> Upload:
         """An upload, or a mean of uploads, in the model's order of the parameters."""
@@ -71,8 +74,8 @@ class Engine(ABC):
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:
         """The local work of all clients of a round, aggregated; all messages go through `post`."""
         received, tally = post.down(broadcast), post.tally()
-        answers = self.answers(received, post.plan, post.memories(kept))
-        mean = tally.combined(post.up(answers, self.outward, kept), post.combiner)
+        with closing(self.answers(received, post.plan, post.memories(kept))) as answers:
+            mean = tally.combined(post.up(answers, self.outward, kept), post.combiner)
         if mean is not None:
             mean = post.completed(self.outward(mean) if post.is_exact else mean, broadcast)
         post.check()

@@ -109,10 +109,10 @@ class Totals:
         return (self.class_weights.double()[torch.where(counts, y, 0)] * counts).sum()
 
     def means(self) -> dict[str, float]:
-        """Loss, and accuracy if targets are classes or binary labels."""
-        weight = float(self.weight)
-        result = {"loss": float(self.sum) / weight if weight else 0.0}
-        accuracy = int(self.correct) / max(1, int(self.counted))
+        """Loss, and accuracy if targets are classes or binary labels; NaN where no target counts."""
+        weight, counted = float(self.weight), int(self.counted)
+        result = {"loss": float(self.sum) / weight if weight else math.nan}
+        accuracy = int(self.correct) / counted if counted else math.nan
         return {**result, "accuracy": accuracy} if self.is_classification else result
 
 

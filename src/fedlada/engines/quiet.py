@@ -5,19 +5,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
+
+_warn_of_vmap: Any = getattr(getattr(torch._C, "_functorch", None), "_set_vmap_fallback_warning_enabled", bool)
+"""Switches the warnings on and off; in a torch without this name nothing does."""
 
 
 @contextmanager
 def quiet_vmap() -> Iterator[None]:
     """Silence warnings about functions that vmap runs client by client."""
-    torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
+    _warn_of_vmap(False)
     try:
         yield
     finally:
-        torch._C._functorch._set_vmap_fallback_warning_enabled(True)  # type: ignore[attr-defined]
+        _warn_of_vmap(True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from fedlada.engines.dropout import MakeMode, dropout_of_steps, elements_if_drop
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.quiet import quiet_recurrent
-from fedlada.engines.tally import Answer, answer_of
+from fedlada.engines.tally import Answer, Answers, answer_of
 from fedlada.engines.writes import Writes
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.federation.randomness import seed_generators, seed_python
@@ -95,7 +95,7 @@ class SequentialEngine(Engine):
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
 
-    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Answers:
         self.looked_at = None
         with (
             self._own_random_numbers(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -42,6 +42,7 @@ class Answer:
     """Its true delta, if it sends a forged one."""
 
 
+Answers = Generator[Answer, None, None]
 NORM_BLOCK = 2**16
 """Numbers that are converted to float64 at once on a CPU: they stay in its cache."""
 

@@ -19,7 +19,7 @@ from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.post import Post
-from fedlada.engines.tally import Answer, CohortResult, Tally, answer_of, not_positive
+from fedlada.engines.tally import Answer, Answers, CohortResult, Tally, answer_of, not_positive
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
@@ -128,7 +128,7 @@ class GridEngine(Engine):
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
 
-    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Answers:
         raise NotImplementedError("a cohort of real nodes answers as a whole: see run_cohort")
 
     def run_cohort(self, broadcast: Broadcast, kept: Mapping[int, Kept], post: Post) -> CohortResult:

@@ -22,7 +22,7 @@ WORST = "_worst_decile"
 SPREAD = ("", WORST, "_std")
 """Endings of the columns that sum up a metric over clients."""
 MISSING = "_missing"
-"""The ending of the number of clients on which a user's metric gave no finite number."""
+"""The ending of the number of clients on which a metric gave no finite number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +93,12 @@ class EachClient:
 def columns(prefix: str, measured: Measured) -> dict[str, float]:
     """Over clients: the mean, the mean of the worst tenth (at least one) and the standard deviation.
 
-    They are those of the accuracy, or of the loss without one, and of each metric of the user's. Of the latter, values
-    that are not finite are left out and counted.
+    They are those of the accuracy, or of the loss without one, and of each metric of the user's. Values that are not
+    finite are left out and counted: a client may have no target that counts, or too few samples for a metric.
     """
     what = "accuracy" if all("accuracy" in one for one in measured.values()) else "loss"
-    found = _spread(prefix, what, [one[what] for one in measured.values()])
-    for name in dict.fromkeys(name for one in measured.values() for name in one if name not in BUILT_IN):
+    found: dict[str, float] = {}
+    for name in dict.fromkeys([what, *(name for one in measured.values() for name in one if name not in BUILT_IN)]):
         values = [one[name] for one in measured.values()]
         known = [value for value in values if math.isfinite(value)]
         found |= _spread(prefix, name, known)

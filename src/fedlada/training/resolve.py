@@ -174,7 +174,8 @@ def resolve_model(model: Model, seed: int, dtype: torch.dtype | None) -> nn.Modu
         built_in = ", such as one of fedlada.models, lambda: fedlada.models.mlp(10)" if isinstance(model, str) else ""
         raise ValueError(f"model must be an nn.Module or a function that makes one{built_in}, got {model!r}")
     # One thread: the last bits of some initializers (orthogonal_) depend on the number of threads.
-    with torch.random.fork_rng(devices=[]), cpu_threads(torch.device("cpu"), 1):
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=gpus), cpu_threads(torch.device("cpu"), 1):
         torch.manual_seed(torch_seed(seed, "first weights"))
         try:
             made = model()

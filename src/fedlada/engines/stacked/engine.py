@@ -29,9 +29,10 @@ from fedlada.engines.stacked.networks import Network
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.engines.stacked.precision import resolve_precision
 from fedlada.engines.stacked.stack import Stack
-from fedlada.engines.tally import Answer
+from fedlada.engines.tally import Answer, Answers
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
+from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
 from fedlada.methods.testing.transforms import depends_on_order, ignores_zeros, is_random
 from fedlada.models.flat import FlatModel, model_with
@@ -70,7 +71,7 @@ class StackedEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method.suited_to(self.flat.vector)
-        with quiet_recurrent(self.flat.module):
+        with quiet_recurrent(self.flat.module), randomness_restored():
             self.loss = check_fit(self.flat, samples, loss, "training")
         # Half a minute of compiling is not worth it for a short run; the choice depends on nothing else,
         # so that a run repeats.
@@ -170,7 +171,7 @@ class StackedEngine(Engine):
     def model(self, params: Tensor) -> nn.Module:
         return model_with(self.template, params)
 
-    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Iterator[Answer]:
+    def answers(self, broadcast: Broadcast, plan: RoundPlan, kept: Mapping[int, Kept]) -> Answers:
         if self.method.keeps_memory:
             per_client = num_bytes(self.method.init_kept(broadcast.params))
             self.memories.plan(per_client, len(kept) + len(plan.assignments))
@@ -220,9 +221,13 @@ class StackedEngine(Engine):
 
     def _stack(self, places: int, work: Sequence[Assignment]) -> Stack:
         """A stack with this many places and room for these batches; buffers are allocated once and kept."""
-        self.batch_size = max(self.batch_size, _largest_batch(work))
+        if (largest := _largest_batch(work)) > self.batch_size:
+            self.batch_size = largest
+            self._drop_stacks()  # they have room for smaller batches
         key = (places, self.batch_size)
         if key not in self.stacks:
+            if self.device.type != "cuda":
+                self._drop_stacks()  # only a graph of a GPU is worth keeping for a cohort of that size
             per_client = bytes_per_client(self.method, self.flat.vector, self.compute)
             if 3 * places * per_client > free_bytes(self.device):
                 self._drop_stacks()  # both sizes may not fit: the old one is freed first
