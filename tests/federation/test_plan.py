@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+import fedlada
 from fedlada import schedules
-from fedlada.data import LocalWork
+from fedlada.data import Given, LocalWork
 from fedlada.federation.cohorts import Bernoulli, Cohorts, Everyone, FixedSize, Scheduled, Unreliable, smallest
 from fedlada.federation.plan import Plan
 from fedlada.federation.randomness import bits, permutation
+from tasks import blobs, small_net
 
 CLIENTS = [np.arange(start, start + size) for start, size in ((0, 25), (25, 3), (28, 0), (28, 10), (38, 1))]
 
@@ -144,8 +146,21 @@ def test_lost_and_late_clients():
     assert all((x == y).all() for x, y in zip(part.batches, full.batches, strict=False))
 
 
+def test_a_client_without_samples_is_no_part_of_the_federation():
+    """With it SCAFFOLD and FedDyn would scale their mean over all clients."""
+
+    def params(partition, name):
+        settings = {"method": name, "lr": 0.05, "rounds": 4, "dtype": "float64"}
+        return fedlada.simulate(small_net(), blobs(), partition=partition, **settings).server.params
+
+    clients = [range(40), range(40, 70), range(70, 120)]
+    for name in ("scaffold", "feddyn"):
+        with_one = params(Given(indices=[*clients, range(0)]), name)
+        assert torch.equal(with_one, params(Given(indices=clients), name))
+
+
 def test_weights_and_participation():
-    assert make_plan().total_weight == 5
+    assert make_plan().total_weight == 4  # one has no samples
     by_examples = make_plan(weights="examples")
     assert by_examples.total_weight == 39
     assert [a.weight for a in by_examples.round(1).assignments] == [25, 3, 10, 1]
@@ -154,7 +169,7 @@ def test_weights_and_participation():
 @pytest.mark.parametrize("given", [[1, 2, 4, 0, 1], np.array([0.5, 1, 2, 0, 0.5]), (w for w in (2, 4, 8, 0, 2))])
 def test_weights_of_ones_own_by_their_ratios(given):
     plan = make_plan(weights=given)
-    assert plan.total_weight == 2
+    assert plan.total_weight == 1  # without the client that has no samples
     assert [(work.client, work.weight) for work in plan.round(1).assignments] == [(0, 0.25), (1, 0.5), (4, 0.25)]
     assert plan.round(1).idle == (2, 3)  # no samples, no weight
 

@@ -10,8 +10,10 @@ import torch
 from fedlada.combine import Coming, Extrapolated, GeometricMedian, Krum, Mean, Median, NormBound, Private, TrimmedMean
 from fedlada.testing import check_combiner
 
-from fedlada import Combiner, Upload, average, recipes
+from fedlada import Combiner, Upload, average, recipes, simulate
+from fedlada.data import IID
 from own_combiners import TotalFirst
+from tasks import blobs, small_net
 
 BUILT_IN = [
     Mean(),
@@ -116,6 +118,40 @@ def test_what_is_wrong_is_named(name):
     function, sentence = WRONG[name]
     with pytest.raises(ValueError, match=sentence):
         check_combiner(Own(function))
+
+
+@dataclass(frozen=True)
+class WithoutWeights(Combiner):
+    def combine(self, uploads):
+        return average(uploads)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "sentence"),
+    [
+        (Own(WRONG["no upload"][0]), r"Own must return an Upload .* got Tensor"),
+        (Own(WRONG["a vector lost"][0]), r"Own must return an Upload .* got delta"),
+        (Own(changes_in_place), r"Own changes the vector extra.0.v of an upload in place"),
+        (WithoutWeights(), r"has combine\(self, uploads\), which is called as combine\(self, uploads, weights\)"),
+    ],
+)
+def test_a_run_refuses_what_is_no_combiner_before_its_first_round(combiner, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        simulate(small_net(), blobs(), method="fedlada", combiner=combiner, rounds=1)
+
+
+def test_a_run_takes_a_combiner_that_does_more_than_average():
+    """Laws of a mean, and errors of its own such as for too few clients, are not asked for."""
+
+    def with_six(uploads, weights):
+        if len(uploads) < 6:
+            raise ValueError("there must be six clients")
+        return sums(uploads, weights)
+
+    result = simulate(
+        small_net(), blobs(), method="fedlada", combiner=Own(with_six), partition=IID(num_clients=6), rounds=1
+    )
+    assert result.history[-1]["clients"] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_combiner_that_needs_weights_is_named():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedlada.methods.state import tensors_inside
 from fedlada.methods.testing.transforms import GRADIENTS, check_transform, one_round
 from fedlada.training.resolve import resolve_method
 from method_table import METHODS
+from tasks import blobs, small_net
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Dropout(LocalTransform):
 
     def apply(self, update, local, step):
         drawn = {"torch": torch.rand, "numpy": np.random.rand, "python": lambda _: random.random()}[self.source](1)
-        return update * float(drawn > 0.05), local
+        return update * float(np.ravel(drawn)[0] > 0.05), local
 
 
 @dataclass(frozen=True)
@@ -289,13 +291,57 @@ def test_what_engines_allow_is_allowed():
     assert one_round(Rich(), torch.tensor(GRADIENTS))
 
 
-def test_what_fails_on_trial_alone_is_left_to_the_run():
+def test_what_works_on_no_small_model_is_said():
     @dataclass(frozen=True)
     class ForSevenParameters(LocalTransform):
         def apply(self, update, local, step):
             return update.unflatten(-1, (7, 1)).flatten(-2), local
 
-    check_transform(ForSevenParameters())
+    with pytest.raises(ValueError, match="ForSevenParameters cannot take a step of 3 or 4096 parameters: RuntimeError"):
+        check_transform(ForSevenParameters())
+
+
+@dataclass(frozen=True)
+class JointNorm(LocalTransform):
+    """Clips the norm of all clients together, which matters only for gradients beyond the bound."""
+
+    bound: float
+
+    def apply(self, update, local, step):
+        norm = update.norm()
+        return (update * (self.bound / norm) if norm > self.bound else update), local
+
+
+@dataclass(frozen=True)
+class JointLargest(LocalTransform):
+    """Keeps the largest tenth of all clients together; of three parameters that is none, which fails."""
+
+    def apply(self, update, local, step):
+        least = update.abs().flatten().topk(int(0.1 * update.numel())).values[-1]
+        return torch.where(update.abs() >= least, update, 0.0), local
+
+
+@pytest.mark.parametrize("mixes", [JointNorm(0.5), JointNorm(10.0), JointNorm(500.0), JointLargest()], ids=str)
+def test_clients_that_are_mixed_only_sometimes_are_noticed(mixes):
+    with pytest.raises(ValueError, match="gives different results for stacked clients"):
+        check_transform(mixes)
+    method = FederatedMethod(name="mixes", local=(mixes,), server=server.SGD())
+    with pytest.raises(ValueError, match="gives different results for stacked clients"):
+        simulate(small_net(), blobs(), method=method, lr=0.1, rounds=1)
+
+
+@pytest.mark.parametrize("mask", [np.ones(67), [1.0] * 67], ids=["array", "list"])
+def test_numbers_of_the_models_size_are_tensors(mask):
+    @dataclass(frozen=True)
+    class Mask(LocalTransform):
+        mask: Any
+
+        def apply(self, update, local, step):
+            return update * self.mask, local
+
+    method = FederatedMethod(name="masked", local=(Mask(mask),), server=server.SGD())
+    with pytest.raises(ValueError, match=r"Mask\.mask is of type \w+, .* make it a tensor: torch\.as_tensor"):
+        simulate(small_net(), blobs(), method=method, lr=0.1, rounds=1)
 
 
 @pytest.mark.parametrize("name", METHODS)

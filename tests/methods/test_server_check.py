@@ -39,6 +39,14 @@ def good(params, _delta, state, _round):
         (good, lambda _: {"m": PARAMS, "t": 0}, "as its state from init, but 't' is of type int: torch.tensor(...)"),
         (lambda params, *_: (params, {"t": 1}), lambda _: {"t": PARAMS}, "from step, but 't' is of type int"),
         (good, lambda: {}, "failed in init: TypeError"),
+        (lambda params, delta, state, _: (params.sub_(delta), state), None, "changes params in place in step"),
+        (lambda params, delta, state, _: (params - delta.mul_(0.5), state), None, "changes delta in place in step"),
+        (
+            lambda params, delta, state, _: (params - state["m"].add_(delta), state),
+            lambda params: {"m": torch.zeros_like(params)},
+            "changes state['m'] in place in step",
+        ),
+        (lambda params, delta, state, _: ((params - delta).double(), state), None, "in the dtype it was given"),
     ],
 )
 def test_what_is_wrong_with_it_carries_its_name(step, init, sentence):
@@ -57,7 +65,7 @@ def test_ours_pass(name):
 
 
 def test_the_trial_changes_nothing():
-    drawn = server(lambda params, _, state, __: (params.add_(torch.rand_like(params)), state))
+    drawn = server(lambda params, _, state, __: (params + torch.rand_like(params), state))
     params, before = PARAMS.clone(), torch.get_rng_state()
     check_server(FederatedMethod(name="mine", local=(), server=drawn), params)
     assert torch.equal(params, PARAMS)

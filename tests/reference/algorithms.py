@@ -553,7 +553,10 @@ def fedsmoo(p: Problem, *, rho, mu, clip_pull=True, weight_decay=0.0, clip_norm=
 
 @transcribes(recipes.fedlesam, 2, 1, {**COMMON, "rho": 0.2})
 def fedlesam(p: Problem, *, rho, server_lr=1.0, weight_decay=0.0, clip_norm=None) -> list[Vector]:
-    """Fan et al. 2024, Algorithm 1: the perturbation points from x^t to x^{t-1}; there is none in the first round."""
+    """Fan et al. 2024, Algorithm 1, as the authors' code has it: the perturbation points from x^t to x^{t-1} for all.
+
+    There is none in the first round.
+    """
     x, out = p.x0.copy(), []
     D = np.zeros_like(x)
     for t, spec in enumerate(p.rounds):

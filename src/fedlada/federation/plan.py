@@ -135,7 +135,7 @@ class Plan:
     weights: Weights = "uniform"
     """Weights of clients in the mean: "uniform" (1/S, as in the paper), by their number of "examples", or p_i of each.
 
-    A client of weight zero is not asked.
+    A client of weight zero is not asked, and one without samples has that weight.
     """
     unreliable: Unreliable = field(default_factory=Unreliable)
     client_names: Sequence[str] = ()
@@ -182,7 +182,9 @@ class Plan:
         return len({self.weight(client) for client, own in enumerate(self.clients) if len(own)} - {0.0}) == 1
 
     def weight(self, client: int) -> float:
-        """This client's weight in a mean."""
+        """This client's weight in a mean; none without samples."""
+        if len(self.clients[client]) == 0:
+            return 0.0
         if isinstance(self.weights, str):
             return 1.0 if self.weights == "uniform" else float(len(self.clients[client]))
         return self.weights[client]

@@ -28,6 +28,7 @@ from fedlada.methods.state import (
     Upload,
     Vectors,
     all_finite,
+    held_by,
     named_tensors,
 )
 from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
@@ -249,6 +250,14 @@ class FederatedMethod:
                 except Exception as error:
                     problem = problem or error
         assert problem is not None
+        for part in self.local:
+            for name, value in held_by(part).items():
+                if hasattr(value, "__array_interface__") or (isinstance(value, (list, tuple)) and len(value) > 1):
+                    kind = type(value).__name__
+                    raise ValueError(
+                        f"{type(part).__name__}.{name} is of type {kind}, and a step with it failed: {problem}; "
+                        "if it has a number for each parameter, make it a tensor: torch.as_tensor(...)"
+                    ) from problem
         raise problem
 
     def _dry_run_on(self, params: Tensor) -> DryRun:

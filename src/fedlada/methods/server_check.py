@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedlada.methods.method import FederatedMethod
@@ -20,12 +21,18 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
         return
     server, name = method.server, type(method.server).__name__
     delta = params.clone().fill_(1e-3)
+    given = {"params": params.clone(), "delta": delta, "round.delta": delta.clone()}
+    before = {key: (one._version, one.clone()) for key, one in given.items()}
     call = "init"
     try:
         with randomness_restored():
             state = server.init(params.clone())
             call = "step"
-            made = server.step(params.clone(), delta, state, Round(delta.clone(), 1.0, 0.1, participation=1.0))
+            if isinstance(state, dict):
+                old = {f"state[{key!r}]": one for key, one in state.items() if isinstance(one, Tensor)}
+                given, before = given | old, before | {key: (one._version, one.clone()) for key, one in old.items()}
+            round = Round(given["round.delta"], 1.0, 0.1, participation=1.0)
+            made = server.step(given["params"], delta, state, round)
     except Exception as error:
         raise ValueError(
             f"the server optimizer {name} failed in {call}: {type(error).__name__}: {error}; "
@@ -41,6 +48,14 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
         raise ValueError(
             f"the server optimizer {name} must return parameters of the shape it was given, got {_kind(new)}"
         )
+    if new.dtype != params.dtype:
+        raise ValueError(
+            f"the server optimizer {name} must return parameters in the dtype it was given, {params.dtype}, "
+            f"got {new.dtype}"
+        )
+    for key, (version, value) in before.items():
+        if given[key]._version != version or not torch.allclose(given[key], value, rtol=0, atol=0, equal_nan=True):
+            raise ValueError(f"the server optimizer {name} changes {key} in place in step: return new tensors")
     for call, one in (("init", state), ("step", after)):
         entries = one.items() if isinstance(one, dict) else ()
         if wrong := [(key, value) for key, value in entries if not isinstance(value, Tensor)]:

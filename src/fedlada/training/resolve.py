@@ -34,7 +34,7 @@ from fedlada.methods.local import LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.personal import Personal
 from fedlada.methods.recipes import RECIPES
-from fedlada.methods.testing.transforms import check_transform
+from fedlada.methods.testing.transforms import error_in_check
 from fedlada.methods.validation import one_of, probability
 from fedlada.models.flat import trainable
 from fedlada.training.simulation import Simulation
@@ -97,7 +97,7 @@ _checked: WeakValueDictionary[int, LocalTransform] = WeakValueDictionary()
 def _check_once(part: LocalTransform) -> None:
     """Check a transform, unless this very object was: a node of a federation asks for each message."""
     if _checked.get(id(part)) is not part:
-        check_transform(part)
+        error_in_check(part)
         with suppress(TypeError):  # one with slots cannot be found again
             _checked[id(part)] = part
 

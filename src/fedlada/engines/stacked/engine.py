@@ -34,7 +34,7 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing.transforms import depends_on_order, ignores_zeros, is_random
+from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000

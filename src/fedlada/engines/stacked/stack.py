@@ -18,7 +18,7 @@ from fedlada.engines.stacked.networks import Network
 from fedlada.federation.plan import Assignment
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Local, Upload, map_tensors, named_tensors
-from fedlada.methods.testing.transforms import shares_memory
+from fedlada.methods.testing.observed import shares_memory
 
 
 class Stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlada.methods.combine import Combiner
+from fedlada.methods.local import LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.recipes import fedlada
@@ -21,6 +23,31 @@ NUM_STEPS = (1, 2, 3, 4, 5)
 NUM_PARAMS = 6
 
 
+class Wrong(ValueError):
+    """A violation of the combiner's contract, not an error of its own."""
+
+
+def check_form(method: FederatedMethod) -> None:
+    """Refuse a method whose combiner returns anything but an upload, or changes what it was given.
+
+    `simulate` calls it for a combiner of the user's own. An error of the combiner's own, such as for too few clients,
+    is left to the run.
+    """
+    combiner, name = method.combiner, type(method.combiner).__name__
+    if type(combiner).__module__.startswith("fedlada."):
+        return
+    _check_signature(name, combiner)
+    like = _params([combiner, *method.local])
+    try:
+        with randomness_restored():
+            uploads = list(_uploads(method, like))
+            _result(name, map_tensor_fields(partial(suited, like=like), combiner), uploads, [1.0] * len(uploads))
+    except Wrong:
+        raise
+    except Exception:
+        return
+
+
 def check_combiner(combiner: Combiner, method: FederatedMethod | None = None, *, averages: bool = True) -> None:
     """Refuse a combiner that violates its contract; call it in the combiner's tests.
 
@@ -29,8 +56,8 @@ def check_combiner(combiner: Combiner, method: FederatedMethod | None = None, *,
     random numbers only the form is checked, and that it changes none of its arguments.
     """
     name = type(combiner).__name__
-    size = next(iter(lengths([combiner])), NUM_PARAMS)
-    like = torch.linspace(-1, 1, size, dtype=torch.float64)
+    _check_signature(name, combiner)
+    like = _params([combiner])
     combiner = map_tensor_fields(partial(suited, like=like), combiner)
     uploads = list(_uploads(method or fedlada(), like))
     equal = [1.0] * len(uploads)
@@ -44,19 +71,33 @@ def check_combiner(combiner: Combiner, method: FederatedMethod | None = None, *,
         raise ValueError(f"{name} must return the upload that all clients send, if they send the same")
 
 
+def _params(parts: Sequence[Combiner | LocalTransform]) -> Tensor:
+    """Parameters of a small model, or of one that fits the tensors that these parts hold."""
+    return torch.linspace(-1, 1, next(iter(lengths(parts)), NUM_PARAMS), dtype=torch.float64)
+
+
+def _check_signature(name: str, combiner: Combiner) -> None:
+    own = inspect.signature(combiner.combine)
+    try:
+        own.bind([], [])
+    except TypeError:
+        given = ", ".join(["self", *own.parameters])
+        raise Wrong(f"{name} has combine({given}), which is called as combine(self, uploads, weights)") from None
+
+
 def _result(name: str, combiner: Combiner, uploads: Sequence[Upload], weights: Sequence[float]) -> Upload:
     """The combined upload, if it has the form of one and nothing that was given has changed."""
     given, numbers = [map_tensors(torch.clone, one) for one in uploads], list(weights)
     result = combiner.combine(given, numbers)
     wanted, got = _form(uploads[0]), _form(result) if isinstance(result, Upload) else type(result).__name__
     if got != wanted:
-        raise ValueError(f"{name} must return an Upload with the vectors {wanted}; got {got or 'none'}")
+        raise Wrong(f"{name} must return an Upload with the vectors {wanted}; got {got or 'none'}")
     for before, after in zip(uploads, given, strict=True):
         for (vector, one), (_, other) in zip(named_tensors(before), named_tensors(after), strict=True):
             if not torch.equal(one, other):
-                raise ValueError(f"{name} changes the vector {vector} of an upload in place: return new tensors")
+                raise Wrong(f"{name} changes the vector {vector} of an upload in place: return new tensors")
     if numbers != list(weights):
-        raise ValueError(f"{name} changes the list of weights in place: make a new one")
+        raise Wrong(f"{name} changes the list of weights in place: make a new one")
     return result
 
 

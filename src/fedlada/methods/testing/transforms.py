@@ -1,4 +1,4 @@
-"""Checks of a transform's contract, and of properties that an engine needs to know."""
+"""Checks of a transform's contract."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import copy
 import inspect
 import random
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fedlada.methods.local import LocalTransform
-from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import (
     ClientRound,
@@ -24,8 +21,6 @@ from fedlada.methods.state import (
     Step,
     Vectors,
     held_by,
-    map_tensors,
-    named_tensors,
     tensors_inside,
 )
 from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
@@ -35,10 +30,10 @@ GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1
 """Of two steps of two clients, for `WIDTH` parameters."""
 START = (0.5, -1.0, 2.0)
 """The parameters."""
-NUM_SHORT, NUM_ZEROS = 67, 61
-
-
-Reorder = Callable[[Tensor], Tensor]
+WIDE = 4096
+"""Parameters for a transform that does not work on so few."""
+SCALES = (1.0, 2.0**10, 2.0**-10)
+"""Of the gradients: a transform may do nothing below a bound, or above it."""
 
 
 class Wrong(Exception):
@@ -49,20 +44,35 @@ def check_transform(part: LocalTransform) -> None:
     """Refuse a transform that violates its contract or its declarations.
 
     Call it in the tests of a transform; `simulate` calls it too. It takes two steps of two clients on a copy,
-    separately and stacked, and leaves the random state as it was.
+    separately and stacked, with gradients of several sizes, and leaves the random state as it was.
     """
+    if problem := error_in_check(part):
+        raise ValueError(f"{type(part).__name__} cannot take a step of {WIDTH} or {WIDE} parameters: {problem}")
+
+
+def error_in_check(part: LocalTransform) -> str:
+    """Check a transform; its own error if it cannot take a step of any small model, which the run will report."""
     if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
     _check_signatures(part)
-    here = map_tensor_fields(partial(suited, like=_gradients()), part)
-    for whole in (WIDTH, *lengths([part])):  # what it holds may be of a model's size
+    here = map_tensor_fields(partial(suited, like=gradients()), part)
+    problem = ""
+    held = lengths([part])  # what it holds may be of a model's size
+    sizes = [(size, whole) for size in (WIDTH, WIDE) for whole in (size, *held)] + [(whole, whole) for whole in held]
+    for size, whole in sizes:
+        tried = map_tensor_fields(partial(cut, size=size, whole=whole), here)
         try:
-            _compare(map_tensor_fields(partial(cut, size=WIDTH, whole=whole), here))
+            _compare(tried, gradients(size))
+            for scale in SCALES[1:]:
+                with suppress(ArithmeticError, ValueError, RuntimeError):  # a bound of its own
+                    _compare(tried, scale * gradients(size))
         except Wrong as error:
             raise ValueError(f"{type(part).__name__} {error}") from None
-        except Exception:
+        except Exception as error:
+            problem = problem or f"{type(error).__name__}: {error}"
             continue
-        return
+        return ""
+    return problem
 
 
 def _check_signatures(part: LocalTransform) -> None:
@@ -85,139 +95,31 @@ def _check_signatures(part: LocalTransform) -> None:
             )
 
 
-def _compare(part: LocalTransform) -> None:
+def _compare(part: LocalTransform, given: Tensor) -> None:
     """Compare two clients run separately and stacked."""
+    one, other = given[:, 0], given[:, 1]
     with randomness_restored() as drawn:
         tried = copy.deepcopy(part)
-        first, again = (one_round(tried, _gradients()[:, 0]) for _ in range(2))
-        is_random = drawn() or _has_generator(part) or not all(map(torch.equal, first, again))
-        second = one_round(copy.deepcopy(part), _gradients()[:, 1])
-        stacked = one_round(copy.deepcopy(part), _gradients())
-        backwards = one_round(_reversed(part), _gradients()[:, 0].flip(-1), flipped=True) if part.elementwise else first
-    if part.elementwise and not is_random and not all(map(_agree, (one.flip(-1) for one in backwards), first)):
+        first, again = (one_round(tried, one) for _ in range(2))
+        is_random = drawn() or has_generator(part) or not all(map(torch.equal, first, again))
+        second = one_round(copy.deepcopy(part), other)
+        stacked = one_round(copy.deepcopy(part), given)
+        flipped = _reversed(part, given.shape[-1]) if part.elementwise else part
+        backwards = one_round(flipped, one.flip(-1), flipped=True) if part.elementwise else first
+    if part.elementwise and not is_random and not all(map(agree, (each.flip(-1) for each in backwards), first)):
         raise Wrong("declares elementwise = True, but its result depends on the order of the parameters")
     apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
-    if not is_random and not all(map(_agree, stacked, apart)):
+    if not is_random and not all(map(agree, stacked, apart)):
         raise Wrong(
             "gives different results for stacked clients, [C, P], and for each alone: "
             "reduce over the last axis and keep it (dim=-1, keepdim=True)"
         )
 
 
-def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
-    """Whether two steps of one client give another result or state if the parameters are permuted.
-
-    A transform that takes a slice or holds positions is correct only in the model's order. Errors in that order are
-    left to the run.
-    """
-    if all(part.elementwise for part in method.local):
-        return False
-    start = params.detach().cpu()
-    with randomness_restored():
-        try:
-            expected = _after_two_steps(method, start, torch.clone)
-        except Exception:
-            return False
-        return not _is_found(expected, method, start, inward, outward)
-
-
-def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
-    """Whether zeros after the parameters change nothing else in two steps of one client, as observed.
-
-    They would change a mean. A quotient of zeros is NaN, which is harmless until a norm of all numbers reads it.
-    """
-    # Few numbers, among which the zeros count; only tensors that the method holds need a model of their size.
-    short = torch.linspace(-1, 1, NUM_SHORT, dtype=torch.float64)
-    holds_tensors = bool(lengths((*method.local, method.server, method.combiner)))
-    start = params.detach().cpu().double() if holds_tensors else short
-    size = len(start)
-
-    def padded(vector: Tensor) -> Tensor:
-        return F.pad(vector, (0, NUM_ZEROS)) if vector.shape[-1:] == (size,) else vector
-
-    def without(vector: Tensor) -> Tensor:
-        return vector[..., :size] if vector.shape[-1:] == (size + NUM_ZEROS,) else vector
-
-    with randomness_restored():
-        try:
-            expected = _after_two_steps(method, start, torch.clone)
-        except Exception:
-            return False
-        return _is_found(expected, method, start, padded, without)
-
-
-def _is_found(
-    expected: list[Tensor], method: FederatedMethod, start: Tensor, inward: Reorder, outward: Reorder
-) -> bool:
-    try:
-        return all(map(_agree, expected, map(outward, _after_two_steps(method, start, inward))))
-    except Exception:
-        return False
-
-
-def _after_two_steps(method: FederatedMethod, start: Tensor, moved: Reorder) -> list[Tensor]:
-    """The results and states of a client whose vectors lie as the engine's do."""
-    method = copy.deepcopy(method).with_tensor_fields(lambda one: one.cpu())
-    broadcast, kept = method.init(start).broadcast, method.init_kept(start)
-    here = method.with_tensor_fields(moved)
-    local = here.begin(map_tensors(moved, broadcast), map_tensors(moved, kept), lr=0.1)
-    generator = torch.Generator(device="cpu").manual_seed(0)
-    for _ in range(2):
-        gradient = moved(torch.randn(start.shape, generator=generator, dtype=start.dtype, device="cpu"))
-        local = here.step(local, lambda _, gradient=gradient: gradient)  # type: ignore[misc]
-    return [tensor for state in here.finish(local, 2) for _, tensor in named_tensors(state)]
-
-
-def is_random(method: FederatedMethod) -> bool:
-    """Whether a transform draws random numbers, by its declaration or as observed in two steps."""
-    for part in method.local:
-        if part.draws_random_numbers or _has_generator(part):
-            return True
-        with randomness_restored() as drawn:
-            with suppress(Exception):  # it may work on a model of its own size
-                one_round(
-                    map_tensor_fields(partial(suited, like=_gradients()), copy.deepcopy(part)), _gradients()[:, 0]
-                )
-            if drawn():
-                return True
-    return False
-
-
-def shares_memory(method: FederatedMethod) -> bool:
-    """Whether a new state of some transform is, or is a view of, what it was given: it must be copied before the old
-    values are overwritten."""
-    for part in method.local:
-        with randomness_restored(), suppress(Exception):  # the engine's own step will report the error
-            tried = map_tensor_fields(partial(suited, like=_gradients()), copy.deepcopy(part))
-            if _gives_back_what_it_got(tried):
-                return True
-    return False
-
-
-def _gives_back_what_it_got(part: LocalTransform) -> bool:
-    start, gradient = torch.tensor(START), _gradients()[0, 0]
-    shared, kept = part.init_shared(start.clone()), part.init_kept(start.clone())
-    local = {name: value.clone() for name, value in part.begin(shared, kept, start.clone()).items()}
-    step = Step(start.clone(), start.clone(), shared, kept)
-    _, looked = part.look(step.params, local, step, lambda _: gradient)
-    _, new = part.apply(gradient, looked, step)
-    given = {"update": gradient, "params": step.params, "anchor": step.anchor}
-    places = {name: _memory(one) for name, one in {**given, **shared, **kept}.items()}
-    own = {name: _memory(one) for name, one in local.items()}
-    return any(
-        _memory(value) in places.values() or _memory(value) in (at for other, at in own.items() if other != name)
-        for name, value in new.items()
-    )
-
-
-def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
-def _reversed(part: LocalTransform) -> LocalTransform:
+def _reversed(part: LocalTransform, size: int) -> LocalTransform:
     """The same part for parameters in reverse order."""
     return map_tensor_fields(
-        lambda one: one.flip(-1) if one.ndim and one.shape[-1] == WIDTH else one, copy.deepcopy(part)
+        lambda one: one.flip(-1) if one.ndim and one.shape[-1] == size else one, copy.deepcopy(part)
     )
 
 
@@ -225,7 +127,8 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
     """Two steps of one client, [P], or of two stacked, [C, P]; the updates and what is uploaded of that shape."""
     shape = gradients.shape[1:]
     clients = shape[:-1]
-    start = torch.tensor(START[::-1] if flipped else START, dtype=torch.float32, device="cpu")
+    start = _start(shape[-1])
+    start = start.flip(-1) if flipped else start
     first_shared = _vectors("init_shared", _called(part, "init_shared", start.clone()))
     first_kept = _vectors("init_kept", _called(part, "init_kept", start.clone()))
     shared, kept = (_for_each(vectors, clients) for vectors in (first_shared, first_kept))
@@ -276,15 +179,24 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, Tensor]]:
     return [one for name, value in arguments.items() for one in tensors_inside(name, value)]
 
 
-def _has_generator(part: LocalTransform) -> bool:
+def has_generator(part: LocalTransform) -> bool:
     """Whether it has a random generator of its own."""
     numpy = sys.modules.get("numpy")
     kinds = (torch.Generator, random.Random, *(() if numpy is None else (numpy.random.Generator,)))
     return any(isinstance(value, kinds) for value in held_by(part).values())
 
 
-def _gradients() -> Tensor:
-    return torch.tensor(GRADIENTS, dtype=torch.float32, device="cpu")
+def _start(size: int) -> Tensor:
+    return torch.tensor(START, device="cpu") if size == WIDTH else torch.linspace(-1, 2, size, device="cpu")
+
+
+def gradients(size: int = WIDTH) -> Tensor:
+    """Of two steps of two clients: [step, client, parameter]."""
+    if size == WIDTH:
+        return torch.tensor(GRADIENTS, dtype=torch.float32, device="cpu")
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    drawn = torch.randn(2, 2, size, generator=generator, dtype=torch.float32, device="cpu")
+    return drawn * torch.tensor([[0.5], [2.0]])
 
 
 def _copied(gradient: Tensor, _: Tensor) -> Tensor:
@@ -317,7 +229,8 @@ def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
     return value
 
 
-def _agree(one: Tensor, other: Tensor) -> bool:
+def agree(one: Tensor, other: Tensor) -> bool:
+    """Whether two results are equal up to rounding."""
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 

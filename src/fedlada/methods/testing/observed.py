@@ -1,0 +1,131 @@
+"""Properties of a method that an engine needs to know, as observed in a few steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedlada.methods.local import LocalTransform
+from fedlada.methods.method import FederatedMethod
+from fedlada.methods.random_state import randomness_restored
+from fedlada.methods.state import Step, map_tensors, named_tensors
+from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
+from fedlada.methods.testing.transforms import START, agree, gradients, has_generator, one_round
+
+NUM_SHORT, NUM_ZEROS = 67, 61
+
+Reorder = Callable[[Tensor], Tensor]
+
+
+def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
+    """Whether two steps of one client give another result or state if the parameters are permuted.
+
+    A transform that takes a slice or holds positions is correct only in the model's order. Errors in that order are
+    left to the run.
+    """
+    if all(part.elementwise for part in method.local):
+        return False
+    start = params.detach().cpu()
+    with randomness_restored():
+        try:
+            expected = _after_two_steps(method, start, torch.clone)
+        except Exception:
+            return False
+        return not _is_found(expected, method, start, inward, outward)
+
+
+def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
+    """Whether zeros after the parameters change nothing else in two steps of one client, as observed.
+
+    They would change a mean. A quotient of zeros is NaN, which is harmless until a norm of all numbers reads it.
+    """
+    # Few numbers, among which the zeros count; only tensors that the method holds need a model of their size.
+    short = torch.linspace(-1, 1, NUM_SHORT, dtype=torch.float64)
+    holds_tensors = bool(lengths((*method.local, method.server, method.combiner)))
+    start = params.detach().cpu().double() if holds_tensors else short
+    size = len(start)
+
+    def padded(vector: Tensor) -> Tensor:
+        return F.pad(vector, (0, NUM_ZEROS)) if vector.shape[-1:] == (size,) else vector
+
+    def without(vector: Tensor) -> Tensor:
+        return vector[..., :size] if vector.shape[-1:] == (size + NUM_ZEROS,) else vector
+
+    with randomness_restored():
+        try:
+            expected = _after_two_steps(method, start, torch.clone)
+        except Exception:
+            return False
+        return _is_found(expected, method, start, padded, without)
+
+
+def _is_found(
+    expected: list[Tensor], method: FederatedMethod, start: Tensor, inward: Reorder, outward: Reorder
+) -> bool:
+    try:
+        return all(map(agree, expected, map(outward, _after_two_steps(method, start, inward))))
+    except Exception:
+        return False
+
+
+def _after_two_steps(method: FederatedMethod, start: Tensor, moved: Reorder) -> list[Tensor]:
+    """The results and states of a client whose vectors lie as the engine's do."""
+    method = copy.deepcopy(method).with_tensor_fields(lambda one: one.cpu())
+    broadcast, kept = method.init(start).broadcast, method.init_kept(start)
+    here = method.with_tensor_fields(moved)
+    local = here.begin(map_tensors(moved, broadcast), map_tensors(moved, kept), lr=0.1)
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    for _ in range(2):
+        gradient = moved(torch.randn(start.shape, generator=generator, dtype=start.dtype, device="cpu"))
+        local = here.step(local, lambda _, gradient=gradient: gradient)  # type: ignore[misc]
+    return [tensor for state in here.finish(local, 2) for _, tensor in named_tensors(state)]
+
+
+def is_random(method: FederatedMethod) -> bool:
+    """Whether a transform draws random numbers, by its declaration or as observed in two steps."""
+    for part in method.local:
+        if part.draws_random_numbers or has_generator(part):
+            return True
+        with randomness_restored() as drawn:
+            with suppress(Exception):  # it may work on a model of its own size
+                one_round(map_tensor_fields(partial(suited, like=gradients()), copy.deepcopy(part)), gradients()[:, 0])
+            if drawn():
+                return True
+    return False
+
+
+def shares_memory(method: FederatedMethod) -> bool:
+    """Whether a new state of some transform is, or is a view of, what it was given: it must be copied before the old
+    values are overwritten."""
+    for part in method.local:
+        with randomness_restored(), suppress(Exception):  # the engine's own step will report the error
+            tried = map_tensor_fields(partial(suited, like=gradients()), copy.deepcopy(part))
+            if _gives_back_what_it_got(tried):
+                return True
+    return False
+
+
+def _gives_back_what_it_got(part: LocalTransform) -> bool:
+    start, gradient = torch.tensor(START), gradients()[0, 0]
+    shared, kept = part.init_shared(start.clone()), part.init_kept(start.clone())
+    local = {name: value.clone() for name, value in part.begin(shared, kept, start.clone()).items()}
+    step = Step(start.clone(), start.clone(), shared, kept)
+    _, looked = part.look(step.params, local, step, lambda _: gradient)
+    _, new = part.apply(gradient, looked, step)
+    given = {"update": gradient, "params": step.params, "anchor": step.anchor}
+    places = {name: _memory(one) for name, one in {**given, **shared, **kept}.items()}
+    own = {name: _memory(one) for name, one in local.items()}
+    return any(
+        _memory(value) in places.values() or _memory(value) in (at for other, at in own.items() if other != name)
+        for name, value in new.items()
+    )
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
