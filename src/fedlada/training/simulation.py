@@ -115,6 +115,8 @@ class Simulation:
         self.kept: dict[int, Kept] = {}
         self.history = self.history_of([])
         self.stopped, self.paused = "", False
+        self.ended = ""
+        """"done", "interrupted" (by a pause or the keyboard) or "failed"; empty until the run has ended."""
         self._plans: dict[int, RoundPlan] = {}
         given = {"test": test, "validation": validation}
         self.measures = Measures(engine, plan, given, metrics or {}, train, evaluation, client_test, self.server)
@@ -147,7 +149,7 @@ class Simulation:
             self._run(num_rounds, observers, folder)
 
     def _run(self, num_rounds: int, observers: Sequence[Observer], folder: Observer | None) -> None:
-        self.stopped, self.paused = "", False
+        self.stopped, self.paused, self.ended = "", False, ""
         storing = [] if folder is None else [folder]
         started: list[Observer] = []
         try:
@@ -170,11 +172,16 @@ class Simulation:
                 for observer in storing:
                     observer.on_round(self, row)
             self.stop("the one round was run" if num_rounds == 1 else f"all {num_rounds} rounds were run")
+            self.ended = "interrupted" if self.paused else "done"
         except TrainingDiverged as error:
             self.stop(str(error))
             error.result = self.result()
             raise
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+            raise
         finally:
+            self.ended = self.ended or "failed"
             self._end(started)
 
     def _stop_if_spent(self, num_rounds: int) -> None:
