@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedlada
-from command_line import rows
+from command_line import rows, warm
 from fedlada.workbench.campaign import identity
 from fedlada.workbench.experiment import Experiment
 from own_module import forget, working_directory
@@ -231,10 +231,76 @@ def test_it_is_listed(command):
 )
 def test_what_is_no_method(here, command, name, sentence):
     said = command("run", "--method", f"mine:{name}", *QUICK, "--out", "own", code=2).err
-    assert said == f"fedlada: the method 'mine:{name}' {sentence}\n"
+    assert said.startswith(f"fedlada: the method 'mine:{name}' {sentence}")
+    assert said.count("\n") == 1
     assert not (here / "own").exists()
 
 
 def test_a_misspelt_name_is_still_answered_with_the_nearest(command):
     assert "did you mean 'fedavg'?" in command("run", "--method", "fedavgg", code=2).err
     assert "did you mean 'fedavg'?" in command("compare", "--methods", "fedavgg", code=2).err
+
+
+FAILING = """
+from dataclasses import dataclass
+
+import torch
+from fedlada import FederatedMethod, ServerOptimizer
+
+steps = []
+
+
+@dataclass(frozen=True)
+class Fails(ServerOptimizer):
+    def step(self, params, delta, state, round):
+        steps.append(delta)
+        return params - torch.zeros(3 if len(steps) > 2 else 1), state
+
+
+def fails():
+    return FederatedMethod(name="fails", local=(), server=Fails())
+
+
+def wrongly_made():
+    return FederatedMethod(name="wrong", local=(), server=unknown)
+"""
+HINT = "; FEDLADA_TRACEBACK=1 shows the traceback"
+
+
+def line_of(source, text):
+    return 1 + next(number for number, line in enumerate(source.splitlines()) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "said", "line"),
+    [
+        (FAILING, ["run", "--method", "failing:fails"], "must match the size of tensor b (3)", "return params"),
+        (FAILING, ["run", "--method", "failing:wrongly_made"], "name 'unknown' is not defined", "server=unknown"),
+        ("def f():\n    return unknown\n\nf()", ["run", "--method", "failing:f"], "NameError", "return unknown"),
+        ("def f():\n    return unknown", ["run", "--model", "failing:f"], "could not be made", "return unknown"),
+        (FAILING, ["compare", "--methods", "failing:fails", "--jobs", 2, "--seeds", "0,1"], "(3)", "return params"),
+    ],
+)
+def test_an_error_of_ones_own_module_has_its_place(source, words, said, line, tmp_path):
+    (tmp_path / "failing.py").write_text(source)
+    all_words = [*words, *([] if "--model" in words else ["--model", "mlp"]), *FEW[:-2], "--rounds", 3, "--quiet"]
+    place = f"{tmp_path}/failing.py, line {line_of(source, line)}"
+    done = warm([*all_words, "--out", "told"], cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert said in last
+    assert last.endswith(f" ({place}{HINT})")
+    done = warm([*all_words, "--out", "shown"], cwd=tmp_path, environments=[{"FEDLADA_TRACEBACK": "1"}])
+    assert "Traceback" in done.stderr
+    assert line in done.stderr
+    assert done.stderr.splitlines()[-1].endswith(f" ({place})")
+
+
+def test_an_error_of_ours_stays_a_sentence(tmp_path):
+    done = warm(["run", "--method", "fedavg", "--lr", -1], cwd=tmp_path)
+    assert HINT not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    shown = warm(["run", "--method", "fedavg", "--lr", -1], cwd=tmp_path, environments=[{"FEDLADA_TRACEBACK": "1"}])
+    assert "Traceback" in shown.stderr
+    assert shown.stderr.endswith(done.stderr)

@@ -40,7 +40,7 @@ def imported(kind: str, name: str) -> Callable[..., Any]:
             factory = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # the user's module runs here, and can fail in any way
         what = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"the {kind} {name!r} cannot be imported: {' '.join(what.split())}") from None
+        raise ValueError(f"the {kind} {name!r} cannot be imported: {' '.join(what.split())}") from error
     if not callable(factory):
         raise ValueError(f"the {kind} {name!r} is not a function")
 

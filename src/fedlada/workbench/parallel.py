@@ -32,6 +32,7 @@ from fedlada.training.simulation import Observer, Simulation, TrainingDiverged
 from fedlada.workbench.campaign.request import Goal
 from fedlada.workbench.ending import SIGNALS, held_back, let_through, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.failures import show_traceback, told
 from fedlada.workbench.progress import Course, Display, display_for
 from fedlada.workbench.words import asked_of_a_full_gpu, show_warnings_as_lines
 
@@ -247,11 +248,13 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
                 discard_states(job.folder)
         return str(error)
     except torch.OutOfMemoryError as error:
+        show_traceback(error)
         asked = asked_of_a_full_gpu(error)
         return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command resumes from the last checkpoint"
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
+        show_traceback(error)
         is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
-        return str(error) if is_sentence else f"{type(error).__name__}: {error}"
+        return told(error) if is_sentence else f"{type(error).__name__}: {told(error)}"
     return ""
 
 

@@ -10,6 +10,7 @@ import click
 from fedlada import __version__
 from fedlada.workbench.cli import stand_in
 from fedlada.workbench.cli.groups import LazyGroup
+from fedlada.workbench.failures import show_traceback, told
 from fedlada.workbench.words import asked_of_a_full_gpu
 
 COMMANDS = {
@@ -72,7 +73,7 @@ def fedlada() -> None:
 
 
 def main() -> None:
-    """Run the command line; every error is one line on standard error."""
+    """Run the command line; every error is one line on standard error, after its traceback if that is wanted."""
     if stand_in.only_asks(sys.argv[1:], os.environ):
         stand_in.install()
     try:
@@ -92,14 +93,16 @@ def main() -> None:
         )
         code = _say(error.format_message().rstrip(".") + hint, error.exit_code)
     except (ValueError, ModuleNotFoundError) as error:
-        code = _say(str(error), 2)
+        show_traceback(error)
+        code = _say(told(error), 2)
     except BrokenPipeError:  # the reader of a pipe is gone
         sys.stderr.close()
         code = 1
     except (RuntimeError, OSError) as error:
+        show_traceback(error)
         is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
         way_out = "a run with --engine sequential needs less; resume a run that had begun with fedlada resume FOLDER"
-        code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else str(error), 1)
+        code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else told(error), 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -1,0 +1,53 @@
+"""An error as one line, and as a traceback on request."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+VARIABLE = "FEDLADA_TRACEBACK"
+"""The environment variable that asks for tracebacks."""
+HERE = Path(__file__).parents[1]
+
+
+def told(error: BaseException) -> str:
+    """The error's message; if it came through the user's own code, with the last place there."""
+    place = next((place for one in reversed(list(_chain(error))) if (place := _own_place(one))), "")
+    if not place:
+        return str(error)
+    way = "" if _is_wanted() else f"; {VARIABLE}=1 shows the traceback"
+    return f"{error} ({place}{way})"
+
+
+def show_traceback(error: BaseException) -> None:
+    """Print the whole traceback if the user wants it, with errors that led to this one."""
+    if _is_wanted():
+        for one in _chain(error):
+            one.__suppress_context__ = False
+        traceback.print_exception(error)
+
+
+def _is_wanted() -> bool:
+    return os.environ.get(VARIABLE, "0") not in ("", "0")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, the one that led to it, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _own_place(error: BaseException) -> str:
+    """The last line that is neither of this library nor of an installed one."""
+    installed = {Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))}
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [
+        f"{file}, line {line}"
+        for file, line in places
+        if not file.startswith("<") and not any(Path(file).is_relative_to(root) for root in (HERE, *installed))
+    ]
+    return own[-1] if own else ""
