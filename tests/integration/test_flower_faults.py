@@ -18,7 +18,18 @@ import torch.nn.functional as F
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
 from fedlada import TrainingDiverged, cohorts, recipes
-from fedlada.flower import InProcessGrid, MethodStrategy, Replies, TooFewReplies, client_app, inbox, wire
+from fedlada.flower import (
+    InProcessGrid,
+    MethodStrategy,
+    Replies,
+    TooFewReplies,
+    client_app,
+    engine,
+    inbox,
+    nodes,
+    rounds,
+    wire,
+)
 from small_federation import (
     QUICK,
     SETTINGS,
@@ -543,6 +554,51 @@ def test_who_waits_goes_on_when_patience_is_over(is_gone):
     needs_all = strategy_of(method, replies=replace(policy, minimum=5, nodes=4), cohort_size=None)
     with pytest.raises(TooFewReplies, match="has 4 "):
         needs_all.run(grid, 3, progress=False)
+
+
+class Clock:
+    """A time that passes only where somebody waits."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("way", ["silent", "gone", "comes back late"])
+def test_no_round_outlasts_its_patience(way, monkeypatch):
+    clock, asked, ended = Clock(), [], []
+    for module in (engine, inbox, nodes, rounds):
+        monkeypatch.setattr(module, "time", clock)
+    grid = grid_of("fedavg")
+
+    def fault(who, message, reply):
+        if message.metadata.message_type != "train" or who != 1:
+            return [reply]
+        asked.append(clock.now)
+        if way != "silent":
+            grid.leave(1)
+        return []
+
+    def sleep(seconds):
+        clock.now += seconds
+        if way == "comes back late" and clock.now > 24 and len(asked) == 1:
+            grid.join(1)
+
+    def note(simulation, _row):
+        ended.append((clock.now, simulation.engine.nodes.deadline))
+
+    clock.sleep, grid.fault = sleep, fault
+    policy = Replies(time_limit=10, patience=25, on_missing="wait")
+    real = strategy_of("fedavg", replies=policy, cohort_size=None).run(grid, 1, callbacks=[note], progress=False)
+    assert real.history[0]["lost"] == [1]
+    assert len(asked) == (1 if way == "gone" else 2)
+    ((end, deadline),) = ended
+    assert end == pytest.approx(deadline)
 
 
 def test_fewer_nodes_than_needed():

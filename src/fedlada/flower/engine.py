@@ -179,20 +179,19 @@ class GridEngine(Engine):
         contents = {work.client: message.content for work, message in zip(works.values(), made, strict=True)}
         good: dict[int, Message] = {}
         wanted, pause, limit = list(works), FIRST_PAUSE, self.replies.time_limit
-        while True:
+        while wanted and limit > 0:
             here = [client for client in wanted if client in self.nodes.present]
             replies = ask(self.grid, {client: self._message(client, contents[client]) for client in here}, limit)
             good |= {
                 client: reply for client, reply in sorted(replies.items()) if self._is_usable(reply, works[client])
             }
             wanted = self._wanted(works, good)
-            left = self.nodes.deadline - time.monotonic()
-            if not wanted or left <= 0:
-                return dict(sorted(good.items()))
-            log.warning("round %d: %s asked again", self.plan.round, in_words(wanted))
-            time.sleep(min(pause, self.replies.time_limit, left))
-            pause, limit = min(2 * pause, LONGEST_PAUSE), min(self.replies.time_limit, left)
-            self.nodes.wait_for(wanted, 1, left, enough=0)
+            if wanted and (left := self.nodes.left) > 0:
+                log.warning("round %d: %s asked again", self.plan.round, in_words(wanted))
+                time.sleep(min(pause, self.replies.time_limit, left))
+                self.nodes.wait_for(wanted, 1, self.nodes.left, enough=0)
+            pause, limit = min(2 * pause, LONGEST_PAUSE), min(self.replies.time_limit, self.nodes.left)
+        return dict(sorted(good.items()))
 
     def _is_usable(self, reply: Message, work: Assignment) -> bool:
         """Whether a reply is usable; if not, the reason is noted."""

@@ -78,6 +78,11 @@ class Nodes:
         self._refused: dict[int, tuple[str, float]] = {}
         self._inbox = Inbox(grid)
 
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline of the current round; not above zero when it is over."""
+        return self.deadline - time.monotonic()
+
     def refresh(self) -> None:
         """Update the connected clients, and identify newcomers."""
         here = set(self.grid.get_node_ids())
