@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -23,9 +24,11 @@ from fedlada import cohorts, load_run, recipes
 from fedlada.federation.schedules import Cosine, WarmUp
 from fedlada.flower import MethodStrategy, TooFewReplies, server_app, wire
 from fedlada.flower.arrays import NPY_HEADER
+from fedlada.flower.exchange import log
 from fedlada.flower.memory import Memories
-from fedlada.flower.versions import Version
+from fedlada.flower.versions import Version, Versions
 from fedlada.methods.state import Broadcast, Kept, Upload
+from fedlada.runs.checkpoints import Checkpoints
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -86,6 +89,58 @@ def test_memories_that_no_server_can_ask_for_are_forgotten(tmp_path):
     versions = sorted(path.name.partition("-")[2] for path in (tmp_path / "m").glob("*/client-000000/round-*"))
     # In round 7 there were the checkpoints of rounds 3 and 6.
     assert [name[:6] for name in versions] == ["000003", "000006", "000007"]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_checkpoints_are_not_looked_up_for_each_client(name, tmp_path, monkeypatch):
+    looked_up, rounds = [], Checkpoints.rounds
+
+    def counted(self):
+        looked_up[-1] += 1
+        return rounds(self)
+
+    monkeypatch.setattr(Checkpoints, "rounds", counted)
+    method = METHODS[name].method()
+    for cohort_size in (1, 5):
+        looked_up.append(0)
+        grid, out = grid_of(method, tmp_path / f"memory-{cohort_size}"), tmp_path / f"run-{cohort_size}"
+        strategy_of(method, cohort_size=cohort_size).run(grid, 4, out=out, checkpoint_every=2, progress=False)
+    assert looked_up[0] == looked_up[1]
+
+
+def test_the_version_of_a_client_is_found_without_a_walk():
+    class Searched(list):
+        def __iter__(self):
+            raise AssertionError("all versions are read")
+
+    versions = Versions()
+    versions.accepted = {0: Searched(Version(round, "a") for round in (2, 5, 9))}
+    assert [versions.of(0, until) for until in (1, 2, 8, 9, 20)] == [
+        None,
+        Version(2, "a"),
+        Version(5, "a"),
+        Version(9, "a"),
+        Version(9, "a"),
+    ]
+
+
+def test_a_run_keeps_the_level_of_its_log_that_was_set():
+    try:
+        log.setLevel(logging.ERROR)
+        strategy_of("fedavg").run(grid_of("fedavg"), 1, progress=False)
+        assert log.level == logging.ERROR
+        log.setLevel(logging.NOTSET)
+        strategy_of("fedavg").run(grid_of("fedavg"), 1, progress=False)
+        assert log.level == logging.INFO
+    finally:
+        log.setLevel(logging.INFO)
+
+
+def test_a_grid_has_as_many_nodes_as_it_was_given():
+    grid = grid_of("fedavg", num_nodes=10_100)
+    ids = list(grid.get_node_ids())
+    assert len(ids) == 10_100
+    assert ids[:100] != sorted(ids[:100])  # as Flower's, in no order
 
 
 @pytest.mark.parametrize("attempt", ["", "0123456789abcdef"])

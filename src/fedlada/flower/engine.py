@@ -137,6 +137,7 @@ class GridEngine(Engine):
         self.coding, self.post = Coding(post.exchange), post
         self.packed = self.coding.pack(broadcast, plan.round)
         self.remembers = self.method.keeps_memory or bool(post.exchange.remembered)
+        self.stored = self.checkpoints() if self.remembers else []
         self.versions.read(self.history())
         self.refused: dict[int, str] = {}
         self.diverged: set[int] = set()
@@ -265,7 +266,7 @@ class GridEngine(Engine):
         """A client's task in this round, starting from its state after an earlier round, by default the last."""
         work, round = self.settings.work, self.plan.round
         memory = self.versions.of(client, round - 1 if after is None else after) if self.remembers else None
-        nameable = [memory] + [self.versions.of(client, done) for done in self.checkpoints() if self.remembers]
+        nameable = [memory] + [self.versions.of(client, done) for done in self.stored]
         needed = {version.text for version in nameable if version is not None}
         return wire.Task(
             method=self.fingerprint,

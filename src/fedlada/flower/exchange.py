@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +26,16 @@ CLOCKS = 60.0
 
 MOST_SKIPPED = 3
 """Rounds in a row without enough replies, the last of which ends the run."""
+
+
+def show_log() -> None:
+    """Show the log where nobody else does: Flower shows what a ServerApp writes to standard error."""
+    if not log.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("fedlada: %(message)s"))
+        log.addHandler(handler)
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
 
 
 class TooFewReplies(RuntimeError):

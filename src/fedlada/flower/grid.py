@@ -47,7 +47,7 @@ class InProcessGrid(Grid):
     def join(self, client: int) -> None:
         """Connect a node of that index, with a new node id and only the state on its disk."""
         self._counter += 1
-        node_id = 1_000_000 + 7919 * self._counter % 10_007
+        node_id = 1_000_000 + 1_103_515_245 * self._counter % (2**31 - 1)  # a prime: no id twice, and in no order
         config = {"partition-id": client, "num-partitions": self.num_nodes, **self.node_config}
         self._nodes[node_id] = Context(0, node_id, config, RecordDict(), self.run_config)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import logging
 import secrets
-import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -28,7 +26,7 @@ from fedlada.federation.weights import Weights, check_weights, describe_weights
 from fedlada.flower import wire
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
-from fedlada.flower.exchange import CLOCKS, Replies, log
+from fedlada.flower.exchange import CLOCKS, Replies, log, show_log
 from fedlada.flower.nodes import Nodes, Shared, check_node_ids
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.private import check_every_answer_counts, check_private, check_wrapped
@@ -178,7 +176,7 @@ class MethodStrategy(Strategy):
         count("checkpoint_every", checkpoint_every)
         observers = as_observers(callbacks)
         method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
-        _speak()
+        show_log()
         simulation, engine, nodes = self._simulation(method, grid, around, run_name(out))
         folder = None
         if out is not None:
@@ -339,12 +337,3 @@ class MethodStrategy(Strategy):
             "rounds": rounds,
             "replies": asdict(self.replies),
         }
-
-
-def _speak() -> None:
-    """Add a log handler: Flower shows what a ServerApp writes to standard error."""
-    if not log.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("fedlada: %(message)s"))
-        log.addHandler(handler)
-    log.setLevel(logging.INFO)

@@ -57,7 +57,7 @@ class Versions:
     def of(self, client: int, until: int) -> Version | None:
         """The version after round `until`; None before the first."""
         versions = self.accepted.get(client, [])
-        place = bisect.bisect_right([version.round for version in versions], until)
+        place = bisect.bisect_right(versions, until, key=lambda version: version.round)
         return versions[place - 1] if place else None
 
 
