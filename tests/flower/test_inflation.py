@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedlada.flower import client_app, inflation, wire
 from small_federation import QUICK, assert_same_bits, load, replayed, simulate, strategy_of
 from tasks import small_net
 
+PATIENT = replace(QUICK, patience=20)  # with a trace of all memory nodes are slow to greet
 METHOD = recipes.fedavg()
 MEGABYTE = 1 << 20
 
@@ -86,7 +88,7 @@ def test_a_reply_that_would_fill_the_memory_is_dropped_before_it_is_inflated(nam
     link = link_of(bomb)
     tracemalloc.start()
     try:
-        real = strategy_of(METHOD, replies=QUICK, cohort_size=None).run(link.grid(), 3, progress=False)
+        real = strategy_of(METHOD, replies=PATIENT, cohort_size=None).run(link.grid(), 3, progress=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -99,7 +101,7 @@ def test_a_reply_that_would_fill_the_memory_is_dropped_before_it_is_inflated(nam
 
 def test_a_refused_reply_is_confirmed_so_that_the_superlink_forgets_it():
     link = link_of(many_arrays)
-    strategy_of(METHOD, replies=QUICK, cohort_size=None).run(link.grid(), 3, progress=False)
+    strategy_of(METHOD, replies=PATIENT, cohort_size=None).run(link.grid(), 3, progress=False)
     assert len(link.confirmed) == 5 + 3 * 5
     assert link.num_pulled < 1000
 

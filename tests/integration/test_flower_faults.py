@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from torch import nn
 
 from fedlada import TrainingDiverged, cohorts, recipes
 from fedlada.flower import (
@@ -639,13 +640,59 @@ def test_a_lost_memory_is_said_and_left_out(tmp_path, caplog):
     assert "it has lost its memory of round 2" in caplog.text
 
 
+def test_a_client_whose_memory_is_lost_can_begin_anew(tmp_path):
+    settings = {"cohort_size": None, "replies": QUICK}
+
+    def run(rounds, **changes):
+        grid = grid_of(METHOD, tmp_path / "memory")
+        strategy = strategy_of(METHOD, **settings, **changes)
+        return strategy.run(grid, rounds, out=tmp_path / "run", checkpoint_every=1, progress=False).history
+
+    run(2)
+    (lost,) = (tmp_path / "memory").glob("*/client-000001")
+    shutil.rmtree(lost)
+    assert run(3)[-1]["refused"] == [1]
+    anew = run(5, forget=[1])
+    assert [row["refused"] for row in anew[3:]] == [[], []]
+    assert anew[3]["forgotten"] == [1]
+    assert run(6)[-1]["refused"] == []  # its new memory is known to the next start
+    with pytest.raises(ValueError, match="forget must be indices of clients, 0 to 4"):
+        run(7, forget=[5])
+
+
+def test_another_loss_or_other_test_data_are_another_run(tmp_path):
+    def run(**changes):
+        arguments = {"test": (X, Y), **changes}
+        strategy = MethodStrategy(small_net(), METHOD, num_clients=5, replies=QUICK, **SETTINGS, **arguments)
+        return strategy.run(grid_of(METHOD, tmp_path / "memory"), 2, out=tmp_path / "run", progress=False)
+
+    run()
+    with pytest.raises(ValueError, match="the test data differ"):
+        run(test=(X, 2 - Y))
+    with pytest.raises(ValueError, match=r"holds another run .*loss"):
+        run(loss=nn.MultiMarginLoss())
+
+
+def test_nodes_with_different_losses_are_named_where_the_server_has_none(tmp_path, caplog):
+    other = client_app(small_net(), load, method=METHOD, memory=tmp_path, loss=nn.MultiMarginLoss())
+    grid = grid_of(METHOD, tmp_path)
+    apps = [other, *[grid.app] * 4]
+    grid.app = lambda message, context: apps[context.node_config["partition-id"]](message, context)
+    MethodStrategy(small_net(), METHOD, num_clients=5, replies=QUICK, **SETTINGS).run(grid, 1, progress=False)
+    assert "client 0: MultiMarginLoss" in caplog.text
+
+
 def test_nodes_that_do_not_belong_are_not_asked(tmp_path, caplog):
-    """Another model, another method, a number twice or out of range, no data, no number: each is named."""
+    """Another model, loss or method, a number twice or out of range, no data, no number: each is named."""
     good = client_app(small_net(), load, method=METHOD, memory=tmp_path)
     strange = [
         (7, client_app(small_net(), lambda _context: (X, Y), method=METHOD), "but clients are 0 to 4"),
         (0, good, "client 0 is here already"),
-        (1, client_app(small_net(num_features=8), load, method=METHOD), "its model has 99 parameters, the server's 67"),
+        (1, client_app(nn.Linear(4, 3), load, method=METHOD), "its model has 15 parameters, the server's 67"),
+        (1, client_app(nn.Sequential(small_net()), load, method=METHOD), "have other names, shapes or dtypes"),
+        (1, client_app(small_net(), load, method=METHOD, dtype=torch.float64), "have other names, shapes or dtypes"),
+        (1, client_app(small_net(num_features=8), load, method=METHOD), "fitting the model to this node's data failed"),
+        (1, client_app(small_net(), load, method=METHOD, loss=nn.MultiMarginLoss()), "trains with the loss Multi"),
         (2, client_app(small_net(), load, method="fedavg"), "it has the method fedavg"),
         (3, client_app(small_net(), lambda _context: (X[:0], Y[:0]), method=METHOD), "there are no samples"),
         ("four", good, "must have a whole number `partition-id`, got str"),
@@ -670,9 +717,12 @@ def test_nodes_that_do_not_belong_are_not_asked(tmp_path, caplog):
 
 def test_a_run_that_diverges_says_so():
     method = recipes.fedavg(clip_norm=None)
-    grid = grid_of(method, loss=lambda output, y: F.cross_entropy(output, y) * torch.nan)
+
+    def no_number(output, y):
+        return F.cross_entropy(output, y) * torch.nan
+
     with pytest.raises(TrainingDiverged, match="try a smaller learning rate"):
-        strategy_of(method, replies=QUICK).run(grid, 3, progress=False)
+        strategy_of(method, replies=QUICK, loss=no_number).run(grid_of(method, loss=no_number), 3, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ from fedlada.flower.versions import Version
 from fedlada.messages import Exchange
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, named_tensors
-from fedlada.models.flat import trainable, untrained_digest
+from fedlada.models.flat import trainable, trained_digest, untrained_digest
+from fedlada.runs.config import describe_loss
 from fedlada.training.resolve import Model, resolve_device, resolve_method, resolve_model, resolve_personal
 
 LoadData = Callable[[Context], Any]
@@ -58,7 +59,7 @@ def client_app(
         method: the server's method, a name as in `fedlada.simulate`, or a function of the context
             (`context.run_config`) that gives it. A node with another one is refused.
         load_test: like `load_data`, for evaluation on the nodes; by default the training samples.
-        loss: as in `fedlada.simulate`.
+        loss: as in `fedlada.simulate`, the same as the server's.
         personal: as in `fedlada.simulate`, the same as the server's; these parameters stay in the node's `memory`.
         client: this node's client index, 0 to `num_clients - 1`; by default `partition-id` of its node config.
         memory: the folder for client state (SCAFFOLD, `top...` codecs); by default `memory` of
@@ -113,18 +114,20 @@ class _Node:
 
     def hello(self, message: Message, context: Context) -> RecordDict:
         """The node's client index, model and number of samples."""
-        said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, untrained="")
+        said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, trained="", untrained="", loss="")
         try:
             greeting = wire.read_header(message, wire.Greeting)
             with step("answering the greeting"):
                 said = replace(said, client=self._client(context))
-                network, place = self._network(greeting.seed), resolve_device(self.device)
+                engine = self._engine(self.load_data, context, greeting.seed)  # does the model fit the data?
                 said = replace(
                     said,
-                    method=wire.fingerprint(self._method(context, network)),
-                    num_examples=len(self._samples(self.load_data, context, network, place)),
-                    num_params=sum(parameter.numel() for parameter in trainable(network).values()),
-                    untrained=untrained_digest(network),
+                    method=wire.fingerprint(self._method(context, engine.template)),
+                    num_examples=len(engine.samples),
+                    num_params=engine.flat.vector.numel(),
+                    trained=trained_digest(engine.flat.module),
+                    untrained=untrained_digest(engine.template),
+                    loss=describe_loss(engine.loss),
                 )
         except TOLD as error:
             said = replace(said, refused=str(error))

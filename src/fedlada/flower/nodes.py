@@ -29,6 +29,13 @@ def said_examples(number: int) -> int:
     return number
 
 
+def check_clients(name: str, clients: Collection[int], num_clients: int) -> Collection[int]:
+    """The indices of clients; refuses anything else."""
+    if isinstance(clients, str) or not isinstance(clients, Collection) or set(clients) - set(range(num_clients)):
+        raise ValueError(f"{name} must be indices of clients, 0 to {num_clients - 1}, such as [0], got {clients!r}")
+    return clients
+
+
 def check_node_ids(node_ids: Mapping[int, int] | None, num_clients: int) -> Mapping[int, int] | None:
     """The node of each client; refuses an index that no client has, and a node that is given twice."""
     if node_ids is None:
@@ -48,8 +55,12 @@ class Shared:
     """Its fingerprint."""
     seed: int
     num_params: int
+    trained: str
+    """A digest of the names, shapes and dtypes of the model's trained parameters."""
     untrained: str
     """A digest of the model's untrained parameters and buffers."""
+    loss: str = ""
+    """The loss, if the server knows it: it was given one, or test data."""
 
 
 class Nodes:
@@ -77,6 +88,7 @@ class Nodes:
         """Deadline of the current round."""
         self._refused: dict[int, tuple[str, float]] = {}
         self._inbox = Inbox(grid)
+        self._losses: dict[int, str] = {}
 
     @property
     def left(self) -> float:
@@ -168,6 +180,10 @@ class Nodes:
             self._refused[node_id] = (why, time.monotonic())
             return
         self._refused.pop(node_id, None)
+        self._losses[hello.client] = hello.loss
+        if len(set(self._losses.values())) > 1:
+            losses = "; ".join(f"client {client}: {one_line(loss)}" for client, loss in sorted(self._losses.items()))
+            log.warning("nodes train with different losses (%s): give server_app the loss", losses[:MOST_READ])
         self.present[hello.client] = node_id
         self.take_number(hello.client, hello.num_examples)
         log.info("client %d is here (node %d) with %d samples", hello.client, node_id, hello.num_examples)
@@ -185,10 +201,19 @@ class Nodes:
             raise wire.WrongMessage(f"its model has {hello.num_params} parameters, the server's {shared.num_params}")
         if hello.method != shared.method:
             raise wire.WrongMessage(f"it has the method {hello.method[:MOST_READ]}, the server {shared.method}")
+        if hello.trained != shared.trained:
+            raise wire.WrongMessage(
+                "its model's parameters have other names, shapes or dtypes than the server's: make the same model, and "
+                "give the same dtype, on both sides"
+            )
         if hello.untrained != shared.untrained:
             raise wire.WrongMessage(
                 "its model's frozen parameters or buffers, which do not travel, are not the server's: make them from "
                 "the same file, or in the function that makes the model, where the run's seed fixes what is random"
+            )
+        if shared.loss and hello.loss != shared.loss:
+            raise wire.WrongMessage(
+                f"it trains with the loss {one_line(hello.loss)}, the server has {shared.loss}: give both apps the same"
             )
         said_examples(hello.num_examples)
         if hello.client in self.present:

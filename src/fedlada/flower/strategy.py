@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +22,24 @@ from fedlada.engines.inputs import inputs_for
 from fedlada.engines.threads import check_threads
 from fedlada.federation.cohorts import Cohorts
 from fedlada.federation.schedules import Schedule
-from fedlada.federation.weights import Weights, check_weights, describe_weights
+from fedlada.federation.weights import Weights, check_weights
 from fedlada.flower import wire
+from fedlada.flower.config import config_of
 from fedlada.flower.engine import GridEngine, Settings
 from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
 from fedlada.flower.exchange import CLOCKS, Replies, log, show_log
-from fedlada.flower.nodes import Nodes, Shared, check_node_ids
+from fedlada.flower.nodes import Nodes, Shared, check_clients, check_node_ids
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.private import check_every_answer_counts, check_private, check_wrapped
 from fedlada.flower.rounds import RemoteRounds, check_minimum
 from fedlada.flower.stored import StoresExamples, run_name, stored_examples
-from fedlada.flower.versions import NotesAttempt
+from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, one_of, whole_number
-from fedlada.models.flat import trainable, untrained_digest
-from fedlada.runs.config import describe_schedule
+from fedlada.models.flat import trainable, trained_digest, untrained_digest
+from fedlada.runs.config import describe_loss
 from fedlada.runs.folder import RunFolder
-from fedlada.runs.parts import describe_method, words_of
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, PlainProgress, as_observers
 from fedlada.training.privacy import with_solved_noise
@@ -63,9 +63,11 @@ class MethodStrategy(Strategy):
     Args:
         model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
             metrics, eval_every, messages, personal, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is
-            where the server evaluates, `threads` holds for the server and for every node.
+            where the server evaluates, `threads` holds for the server and for every node. A node that trains with
+            another `loss` is refused: give it to `client_app` too.
         num_clients: m. Each node reports which client it is, 0 to m - 1 (its `partition-id`).
         node_ids: the id that Flower gave to each client's key, by client; no other node takes part.
+        forget: clients whose node has lost its memory: they begin with a fresh state. Leave it out at the next start.
         combiner: how the nodes' uploads are aggregated, as in `fedlada.simulate`; by default the method's own, or a
             mean under an adaptive bound on their norms, which "mean" switches off.
         size_bound: cap on a node's reported samples in weights, steps and evaluation, and on its loss in an
@@ -84,6 +86,7 @@ class MethodStrategy(Strategy):
         *,
         num_clients: int,
         node_ids: Mapping[int, int] | None = None,
+        forget: Collection[int] = (),
         cohort_size: int | None = None,
         cohorts: Cohorts | None = None,
         batch_size: int = 50,
@@ -125,6 +128,7 @@ class MethodStrategy(Strategy):
             )
         self.messages = resolve_messages(messages, self.method).text
         self.num_clients, self.node_ids = num_clients, check_node_ids(node_ids, num_clients)
+        self.forget = frozenset(check_clients("forget", forget, num_clients))
         self.cohorts = resolve_cohorts(cohorts, cohort_size)
         self.schedule = resolve_schedule(lr, lr_decay, method)
         self.weights, self.size_bound = check_weights(weights, num_clients), check_bound(size_bound)
@@ -178,10 +182,11 @@ class MethodStrategy(Strategy):
         method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
         show_log()
         simulation, engine, nodes = self._simulation(method, grid, around, run_name(out))
+        engine.versions = Versions(engine.settings.attempt, self.forget)
         folder = None
         if out is not None:
             nodes.num_examples.update(stored_examples(out, self.num_clients))
-            config = self._config(method, engine, rounds)
+            config = config_of(self, method, engine.settings, simulation, rounds)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             folder.check(simulation, rounds)
             engine.checkpoints = folder.checkpoints.rounds
@@ -191,7 +196,7 @@ class MethodStrategy(Strategy):
             observers.append(StoresExamples(folder.path, nodes.examples))
         if self.eval_clients_every is not None:
             observers.insert(0, ClientEvaluation(engine, self.eval_clients_every))
-        observers.insert(0, NotesAttempt(engine.settings.attempt))
+        observers.insert(0, NotesAttempt(engine.settings.attempt, self.forget))
         if progress:
             observers.append(PlainProgress(label=self.method.name))
         simulation.run(rounds, observers, folder=folder)
@@ -284,7 +289,9 @@ class MethodStrategy(Strategy):
             method=wire.fingerprint(method),
             seed=self.seed,
             num_params=engine.initial_params().numel(),
+            trained=trained_digest(engine.flat.module),
             untrained=untrained_digest(self.model),
+            loss="" if self.loss is None else describe_loss(self.loss),
         )
         limit = self.replies.time_limit + CLOCKS
         nodes = Nodes(engine.bounded(grid, self.messages), shared, self.num_clients, limit, self.node_ids)
@@ -310,30 +317,8 @@ class MethodStrategy(Strategy):
             threads=self.threads,
             secret_noise=self._is_secret,
         )
+        if self.test is not None:
+            nodes.shared = replace(shared, loss=describe_loss(engine.loss))
         engine.connect(nodes.grid, nodes, rounds, around or self, lambda: simulation.history)
         self.engine = engine
         return simulation, engine, nodes
-
-    def _config(self, method: FederatedMethod, engine: GridEngine, rounds: int) -> dict[str, Any]:
-        return {
-            "engine": "flower",
-            "run": engine.settings.run,
-            **describe_method(method),
-            "num_params": engine.initial_params().numel(),
-            "num_clients": self.num_clients,
-            "cohorts": words_of(self.cohorts),
-            "work": repr(self.work),
-            "schedule": describe_schedule(self.schedule),
-            "weights": describe_weights(self.weights),
-            **({"noise": self.noise} if isinstance(self.method.combiner, Private) else {}),
-            "examples": None,  # reported by the nodes, and stored where weights need them
-            "answer": engine.settings.answer,
-            "messages": self.messages,
-            "size_bound": self.size_bound,
-            "seed": self.seed,
-            "threads": self.threads,
-            "eval_every": self.eval_every,
-            "eval_clients_every": self.eval_clients_every,
-            "rounds": rounds,
-            "replies": asdict(self.replies),
-        }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fedlada.training.history import History, Row
@@ -40,9 +41,10 @@ class Version:
 class Versions:
     """The versions of all clients after any round, from the rows of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: str = "", forgotten: Collection[int] = ()) -> None:
         self.accepted: dict[int, list[Version]] = {}
         self.seen = 0
+        self.attempt, self.forgotten = attempt, forgotten
 
     def read(self, history: History) -> None:
         """Read the new rounds."""
@@ -55,8 +57,10 @@ class Versions:
         self.seen = len(history)
 
     def of(self, client: int, until: int) -> Version | None:
-        """The version after round `until`; None before the first."""
+        """The version after round `until`; None before the first, and for what earlier starts made and was lost."""
         versions = self.accepted.get(client, [])
+        if client in self.forgotten:
+            versions = [version for version in versions if version.attempt == self.attempt]
         place = bisect.bisect_right(versions, until, key=lambda version: version.round)
         return versions[place - 1] if place else None
 
@@ -64,8 +68,10 @@ class Versions:
 class NotesAttempt(Observer):
     """Writes into each row which attempt accepted its replies, so that a resumed run names the right versions."""
 
-    def __init__(self, attempt: str) -> None:
-        self.attempt = attempt
+    def __init__(self, attempt: str, forgotten: Collection[int] = ()) -> None:
+        self.attempt, self.forgotten = attempt, sorted(forgotten)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         row["attempt"] = self.attempt
+        if self.forgotten:
+            row["forgotten"] = self.forgotten

@@ -22,7 +22,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 from fedlada.runs.parts import describe_part
 
-FORMAT = 3
+FORMAT = 4
 """Format version, incremented when older versions can no longer read it."""
 VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
 
@@ -150,8 +150,12 @@ class Hello:
     client: int
     num_examples: int
     num_params: int
+    trained: str
+    """A digest of the names, shapes and dtypes of its model's trained parameters."""
     untrained: str
     """A digest of its model's untrained parameters and buffers, which are not sent."""
+    loss: str
+    """The loss with which it trains."""
     refused: str = ""
 
 

@@ -33,6 +33,13 @@ def untrained_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def trained_digest(model: nn.Module) -> str:
+    """A digest of the names, shapes and dtypes of the trained parameters, in their order: those of one vector."""
+    parameters = ((name.replace("_orig_mod.", ""), one) for name, one in trainable(model).items())
+    told = "".join(f"{name} {one.dtype} {tuple(one.shape)};" for name, one in parameters)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
 def flatten(tensors: Iterable[Tensor]) -> Tensor:
     """One vector `[P]` of all tensors, in their order."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])

@@ -166,7 +166,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         **({} if simulation.best is None else {"best": simulation.best}),
         **describe_method(engine.method),
         "num_params": simulation.server.params.numel(),
-        "loss": _describe_loss(engine.loss),
+        "loss": describe_loss(engine.loss),
         "data": engine.data_digest(),
         "clients": clients_digest(plan.clients),
         "seed": plan.seed,
@@ -204,7 +204,7 @@ def _describe_client_tests(simulation: Simulation) -> dict[str, Any]:
     return {**described, "personal_every": options.personal_every}
 
 
-def _describe_loss(loss: Any) -> str:
+def describe_loss(loss: Any) -> str:
     """The loss by its name; torch's own losses also by the attributes that differ from their defaults."""
     name = str(getattr(loss, "__qualname__", type(loss).__qualname__))
     if not isinstance(loss, nn.modules.loss._Loss) or not type(loss).__module__.startswith("torch."):
