@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 import fedlada
 from fedlada import recipes
 from fedlada.training.history import History
-from fedlada.training.target import Target, is_same_judge, judged_by, lower_is_better
+from fedlada.training.observers import StopWithout
+from fedlada.training.target import Target, declared, is_same_judge, judged_by, lower_is_better
 from tasks import blobs, small_net
 
 X, Y = blobs()
@@ -219,3 +221,37 @@ def test_a_metric_of_each_client_without_a_direction_has_no_worst():
     row = run(PRICES, 1, metrics=gain, client_test=0.2).history[-1]
     assert {"client_gain", "client_gain_std", "client_loss_worst_decile"} <= row.keys()
     assert "client_gain_worst_decile" not in row
+
+
+def test_the_words_of_a_name_are_read_once():
+    lower_is_better("test_read_once_accuracy")
+    read = declared.cache_info().misses
+    lower_is_better("test_read_once_accuracy")
+    assert declared.cache_info().misses == read
+
+
+class CountedRow(dict):
+    reads = 0
+
+    def get(self, *key):
+        CountedRow.reads += 1
+        return super().get(*key)
+
+    def items(self):
+        CountedRow.reads += 1
+        return super().items()
+
+
+def test_patience_reads_each_row_a_fixed_number_of_times(monkeypatch):
+    """Whoever reads the whole history after every round makes long runs slow."""
+    monkeypatch.setattr(CountedRow, "reads", 0)
+    stops = []
+    simulation = SimpleNamespace(history=History(), stop=stops.append)
+    observer = StopWithout(patience=60)
+    observer.on_start(simulation, 100)
+    for number in range(1, 101):
+        row = CountedRow(round=number, test_accuracy=min(number, 40) / 100)
+        simulation.history.rows.append(row)
+        observer.on_round(simulation, row)
+    assert stops == ["test accuracy did not improve in 60 evaluations after round 40, which had 0.4000"]
+    assert CountedRow.reads < 300

@@ -23,6 +23,7 @@ from fedlada.models import MODELS, TEXT_MODELS
 from fedlada.models.flat import FlatModel
 from fedlada.training.history import History
 from fedlada.training.suggested import TUNED
+from fedlada.training.target import declared
 from fedlada.workbench.campaign import identity
 from fedlada.workbench.campaign.curves import outcome_curves
 from fedlada.workbench.campaign.identity import ADDED_LATER, DECIDES_NOTHING, digest, whole_length
@@ -57,6 +58,17 @@ def test_a_milestone_of_a_loss_is_reached_from_above():
     assert Milestone("test_loss", 0.6).round_in(run) == 2
     assert Milestone("test_loss", 0.5, smooth=2).round_in(run) == 3
     assert Milestone("test_loss", 0.3).round_in(run) is None
+
+
+def test_a_milestone_asks_once_which_way_is_better():
+    """It is looked for after every round, in all rounds so far."""
+
+    def questions(run):
+        before = sum(declared.cache_info()[:2])
+        assert Milestone("test_accuracy", 0.5).round_in(run) is None
+        return sum(declared.cache_info()[:2]) - before
+
+    assert questions(history(*[0.1] * 50)) == questions(history(0.1))
 
 
 def test_a_goal_ends_with_its_last_milestone_or_its_rounds():

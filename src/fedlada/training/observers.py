@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from fedlada.methods.validation import count
 from fedlada.training.history import Row
 from fedlada.training.shown import EVALUATED, plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, Target, in_words, lower_is_better
+from fedlada.training.target import ACCURACY, Target, column_of, in_words, is_better
 
 Callback = Observer | Callable[[Simulation, Row], None]
 
@@ -70,20 +71,26 @@ class StopWithout(Observer):
         self.patience = patience
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
-        self._look(simulation)
+        self.metric, self.best, self.round, self.since = "", math.nan, 0, 0
+        self._look(simulation, simulation.history.rows)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        self._look(simulation)
+        self._look(simulation, [row])
 
-    def _look(self, simulation: Simulation) -> None:
-        metric = simulation.history.judged_by
-        rounds, values = simulation.history.measured(metric)
-        if not values:
-            return
-        best = (min if lower_is_better(metric) else max)(values)
-        if len(values) - 1 - values.index(best) >= self.patience:
+    def _look(self, simulation: Simulation, rows: Sequence[Row]) -> None:
+        """Look at each row once."""
+        metric = self.metric or simulation.history.judged_by
+        for row in rows:
+            value = row.get(column_of(metric))
+            if value is None:
+                continue
+            if not self.metric or is_better(metric, value, self.best):
+                self.metric, self.best, self.round, self.since = metric, value, row["round"], 0
+            else:
+                self.since += 1
+        if self.since >= self.patience:
             what = f"{in_words(metric)} did not improve in {plural(self.patience, 'evaluation')}"
-            simulation.stop(f"{what} after round {rounds[values.index(best)]}, which had {best:.4f}")
+            simulation.stop(f"{what} after round {self.round}, which had {self.best:.4f}")
 
 
 def _reached(target: Target, value: str, round: int) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from fedlada.methods.validation import probability
@@ -29,6 +30,7 @@ JUDGES = (ACCURACY, LOSS, "validation_accuracy", "validation_loss", "client_accu
 """Metrics that judge a run by default, the first that is measured."""
 
 
+@cache
 def declared(metric: str) -> tuple[bool | None, str]:
     """Whether lower values are better, by the prefix or else the words of a metric's name, and the bare name.
 

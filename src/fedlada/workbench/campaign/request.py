@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedlada.methods.validation import count
 from fedlada.training.history import History
-from fedlada.training.target import is_reached
+from fedlada.training.target import lower_is_better
 from fedlada.workbench.experiment import Experiment
 
 DONE, UNFINISHED, DIVERGED = "done", "unfinished", "diverged"
@@ -31,10 +31,9 @@ class Milestone:
     def round_in(self, history: History) -> int | None:
         """The round in which it was reached; None if it was not."""
         rounds, values = history.measured(self.metric)
-        for round, value in zip(rounds[self.smooth - 1 :], moving_average(values, self.smooth), strict=True):
-            if is_reached(self.metric, value, self.target):
-                return round
-        return None
+        lower, means = lower_is_better(self.metric), moving_average(values, self.smooth)
+        reached = (mean <= self.target if lower else mean >= self.target for mean in means)
+        return next((round for round, is_it in zip(rounds[self.smooth - 1 :], reached, strict=True) if is_it), None)
 
 
 @dataclass(frozen=True)
