@@ -16,8 +16,9 @@ def hold_out(clients: Sequence[Ints], share: float, seed: int) -> tuple[list[Int
     of them if one is tested on it.
     """
     tests = [_drawn(np.unique(own), share, seed, client) for client, own in enumerate(clients)]
-    gone = np.unique(np.concatenate(tests))
-    return [own[~np.isin(own, gone)] for own in clients], tests
+    gone = np.zeros(1 + max((int(own.max()) for own in clients if len(own)), default=0), dtype=bool)
+    gone[np.concatenate(tests)] = True
+    return [own[~gone[own]] for own in clients], tests
 
 
 def _drawn(own: Ints, share: float, seed: int, client: int) -> Ints:

@@ -37,7 +37,7 @@ FAULTS: Faults = {
         "return vector",
     ),
     "held out: the same places for all clients": (HELD_OUT, '"client test", 0, client)', '"client test", 0, 0)'),
-    "held out: others train on them": (HELD_OUT, "own[~np.isin(own, gone)]", "np.setdiff1d(own, tests[0])"),
+    "held out: others train on them": (HELD_OUT, "own[~gone[own]]", "np.setdiff1d(own, tests[0])"),
     "held out: a lonely sample": (HELD_OUT, ", len(own) - 1)", ", len(own))"),
     "measure: the neighbour's samples": (MEASURE, "[client, client + 1]", "[client + 1, client + 2]"),
     "measure: outputs of the batch's start": (
