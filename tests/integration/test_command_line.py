@@ -257,6 +257,7 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
         (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),
         (["compare", "--methods", "fedavg,fedlda"], "did you mean 'fedlada'?"),
+        (["compare", "--methods", "FedLADA,fedlada"], "'FedLADA,fedlada' names something twice"),
         (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyperparameter 'alpha'"),
         (["compare", "--seeds", "0,x"], "is not a list of numbers"),
         (["compare", "--seeds", "0,0"], "names something twice"),

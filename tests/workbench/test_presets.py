@@ -142,6 +142,8 @@ def test_python_is_suggested_what_the_command_line_takes(dataset):
 def test_a_suggestion_is_made_for_known_names_alone():
     with pytest.raises(ValueError, match=r"method must be one of fedavg.*did you mean 'fedlada'"):
         fedlada.suggested("fedlda")
+    with pytest.raises(ValueError, match=r"did you mean 'fedlada'\?"):  # and not 'fedlada_sam'
+        fedlada.suggested("FedLADA")
     with pytest.raises(ValueError, match=r"dataset must be one of digits.*did you mean 'cifar100'"):
         fedlada.suggested("fedlada", "cifar_100")
 

@@ -113,6 +113,7 @@ def did_you_mean(word: object, choices: Sequence[str]) -> str:
 
     by_lower_case = {choice.lower(): choice for choice in choices}
     given = word.lower() if isinstance(word, str) else ""
+    exact = [given] if given in by_lower_case else []
     begun = [choice for choice in by_lower_case if len(given) > 2 and choice.startswith(given)]
-    close = begun or (get_close_matches(given, by_lower_case, n=1) if given else [])
+    close = exact or begun or (get_close_matches(given, by_lower_case, n=1) if given else [])
     return f"; did you mean {by_lower_case[close[0]]!r}?" if close else ""

@@ -87,6 +87,7 @@ class Words(click.ParamType[list[Any]]):
         if isinstance(value, list):
             return value
         words = [word.strip() for word in value.split(",") if word.strip()]
+        words = [word.lower() if word.lower() in self.choices else word for word in words]  # FedLADA is fedlada
         for word in words:
             if self.choices and word not in self.choices and not (self.takes_own and is_own(word)):
                 self.fail(f"{word!r} is not known{nearest(word, list(self.choices))}", param, ctx)
