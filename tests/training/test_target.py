@@ -223,6 +223,13 @@ def test_a_metric_of_each_client_without_a_direction_has_no_worst():
     assert "client_gain_worst_decile" not in row
 
 
+def test_a_run_is_resumed_before_its_first_evaluation(tmp_path):
+    values = {"eval_every": 3, "out": tmp_path, "checkpoint_every": 1}
+    assert len(run(callbacks=[lambda simulation, _: simulation.pause("asked to stop")], **values).history) == 1
+    resumed = run(stop_at={"test_accuracy": 0.0}, **values)
+    assert (len(resumed.history), resumed.stopped[:19]) == (3, "reached an accuracy")
+
+
 def test_the_words_of_a_name_are_read_once():
     lower_is_better("test_read_once_accuracy")
     read = declared.cache_info().misses

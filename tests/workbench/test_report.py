@@ -294,6 +294,13 @@ def test_a_comparison_of_losses_is_won_by_the_lower():
     assert comparison.to_csv().splitlines()[0].endswith("bytes_to_target,final_test_loss,best_test_loss,failure")
 
 
+def test_a_run_without_the_metric_does_not_reach_the_target():
+    histories = {name: [History(of_a_regression(*own).rows)] for name, own in RIVALS.items()}
+    histories["other"] = [History([row(1)])]
+    comparison = Comparison(histories, 0.5, metric="test_loss")
+    assert comparison.rounds_to_target("other") == comparison.bytes_to_target("other") == [None]
+
+
 def test_speed_ups_are_relative_to_a_method_that_is_compared():
     (first, slow), (second, quick) = RIVALS.items()
     runs = {"grid a": [History(of_a_regression(*slow).rows)], "grid b": [History(of_a_regression(*quick).rows)]}

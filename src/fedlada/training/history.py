@@ -124,6 +124,8 @@ class History(Sequence[Row]):
         """The place of the first row that reached the target."""
         name = metric or self._accuracy
         column = column_of(name)
+        if metric is not None:
+            self._check(column)
         values = ((place, row.get(column)) for place, row in enumerate(self.rows))
         return next((place for place, value in values if value is not None and is_reached(name, value, target)), None)
 

@@ -51,7 +51,8 @@ class StopAt(Observer):
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self.start = time.monotonic()
         for target in self.targets:
-            if (done := simulation.history.rounds_to(target.value, target.metric)) is not None:
+            measured = zip(*simulation.history.measured(target.metric), strict=True)
+            if (done := next((round for round, value in measured if target.is_reached_by(value)), None)) is not None:
                 simulation.stop(_reached(target, f"{target.value:g}", done))
 
     def on_round(self, simulation: Simulation, row: Row) -> None:

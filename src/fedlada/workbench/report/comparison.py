@@ -64,7 +64,9 @@ class Comparison:
         return [self._of_target(history, History.bytes_to) for history in self.histories[method]]
 
     def _of_target(self, history: History, count: Callable[[History, float, str], int | None]) -> int | None:
-        return None if self.target is None else count(history, self.target, self.metric)
+        if self.target is None or not history.measured(self.metric)[1]:
+            return None
+        return count(history, self.target, self.metric)
 
     def speed_up(self, method: str) -> float | None:
         """The baseline's mean rounds to the target over this method's; None unless all seeds of both reached it."""
