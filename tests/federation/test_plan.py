@@ -214,6 +214,8 @@ def test_schedules():
     assert [round(cosine(t), 6) for t in (1, 3, 5, 9)] == [0.1, 0.072361, 0.027639, 0.02]
     warm = schedules.WarmUp(schedules.Exponential(0.1, 0.5), 4)
     assert [warm(t) for t in (1, 2, 4, 5)] == pytest.approx([0.025, 0.025, 0.0125, 0.00625])
+    assert [schedules.WarmUp(0.1, 4)(t) for t in (1, 4, 5)] == [0.025, 0.1, 0.1]  # a rate is a constant one
+    assert [schedules.Debiased(0.1, 0.5)(t) for t in (1, 2)] == pytest.approx([0.2, 0.4 / 3])
     assert schedules.as_schedule(0.1, 1.0) == schedules.Constant(0.1)
     assert schedules.as_schedule(0.1, 0.9) == schedules.Exponential(0.1, 0.9)
     with pytest.raises(ValueError, match="lr is already a schedule"):

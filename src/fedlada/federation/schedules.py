@@ -66,23 +66,24 @@ class Cosine:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Linear warm-up of a schedule: 1/n, 2/n, ... of its rate, up to the full rate in round n."""
+    """Linear warm-up of a schedule, or of a rate: 1/n, 2/n, ... of its rate, up to the full rate in round n."""
 
     is_pure: ClassVar[bool] = True
 
-    schedule: Schedule
+    schedule: Schedule | float
     num_rounds: int
 
     def __post_init__(self) -> None:
+        as_schedule(self.schedule, 1)
         count("num_rounds", self.num_rounds)
 
     def __call__(self, round: int) -> float:
-        return self.schedule(round) * min(1.0, round / self.num_rounds)
+        return as_schedule(self.schedule, 1)(round) * min(1.0, round / self.num_rounds)
 
 
 @dataclass(frozen=True)
 class Debiased:
-    """A schedule over 1 - (1 - alpha)^round, for methods that amend towards the global direction with this alpha.
+    """A schedule, or a rate, over 1 - (1 - alpha)^round, for methods that amend towards the global direction by alpha.
 
     The direction is a moving average that starts at zero: in round t it has 1 - (1 - alpha)^t of its size, and so have
     the clients' steps. A larger learning rate compensates exactly, because the direction is measured per unit of rate:
@@ -92,14 +93,15 @@ class Debiased:
 
     is_pure: ClassVar[bool] = True
 
-    schedule: Schedule
+    schedule: Schedule | float
     alpha: float
 
     def __post_init__(self) -> None:
+        as_schedule(self.schedule, 1)
         weight_of_new("alpha", self.alpha)
 
     def __call__(self, round: int) -> float:
-        return self.schedule(round) / (1 - (1 - self.alpha) ** round)
+        return as_schedule(self.schedule, 1)(round) / (1 - (1 - self.alpha) ** round)
 
 
 def as_schedule(lr: float | Schedule, decay: float) -> Schedule:
