@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.testing.attacks import Attack, as_attack
-from fedlada.methods.validation import one_of, whole_number
+from fedlada.methods.validation import count, one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, SaysLoss, SaysStored, StopAt, StopWithout, as_observers
@@ -198,6 +199,8 @@ def simulate(
         raise ValueError("torch.inference_mode() has no gradients to train with: call simulate outside it")
     one_of("engine", engine, ENGINES)
     one_of("precision", precision, PRECISIONS)
+    count("rounds", rounds)
+    count("checkpoint_every", checkpoint_every)
     work = resolve_work(batch_size, local_epochs, local_steps)
     targets = resolve_targets(stop_at)
     check_stop(stop_at_accuracy, has_data=not (test is validation is client_test is None))
@@ -223,7 +226,7 @@ def simulate(
         eval_every=eval_every,
         eval_train_every=eval_train_every,
         eval_batch_size=eval_batch_size,
-        client_test=client_test if isinstance(client_test, (int, float)) else None,
+        client_test=float(client_test) if isinstance(client_test, Real) else None,
         personal_steps=personal_steps,
         personal_every=personal_every,
     )
@@ -249,7 +252,7 @@ def simulate(
         schedule=resolve_schedule(lr, lr_decay, method),
         seed=seed,
         weights=weights,
-        unreliable=unreliable or Unreliable(),
+        unreliable=Unreliable() if unreliable is None else unreliable,
     )
     chosen = with_solved_noise(chosen, plan.cohorts, plan.num_clients, rounds)
     is_alone = processes.num_processes() == 1

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Local, Upload, all_finite, map_tensors
+from fedlada.methods.validation import positive
 from fedlada.models.flat import flatten, unflatten
 
 
@@ -28,8 +29,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         if not isinstance(method, FederatedMethod):
             example = "fedlada.suggested('fedlada')['method']"
             raise ValueError(f"method must be a FederatedMethod, as {example}, got {method!r}")
-        if not lr > 0:
-            raise ValueError(f"lr must be positive, got {lr}")
+        positive("lr", float(lr) if isinstance(lr, Tensor) else lr)
         super().__init__(params, {"lr": lr})
         if any(not parameter.requires_grad for parameter in self.param_groups[0]["params"]):
             # A later change of requires_grad would otherwise change the vector's length in the middle of a round.

@@ -234,6 +234,15 @@ def test_callbacks_observers_and_stopping():
     assert result.history["mine"] == [2, 4, 6]
     assert len(run(rounds=50, stop_at_accuracy=0.8).history) < 50
     assert len(run(rounds=50, stop_after_seconds=0.0).history) == 1
+    assert len(run(rounds=2, stop_after_seconds=float("inf")).history) == 2
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    numbers = {"stop_at": {"test_loss": np.float32(9.0)}, "client_test": np.float32(0.25), "lr": np.float32(0.1)}
+    result = run(**numbers, stop_after_seconds=np.float32(600), out=tmp_path)
+    assert result.stopped.startswith("reached a test loss")
+    assert result.clients.keys() >= {"client_accuracy"}
+    assert run(client_test=0.25, rounds=1).clients == run(client_test=np.float32(0.25), rounds=1).clients
 
 
 def test_evaluation_every_few_rounds_and_always_at_the_end():
@@ -529,6 +538,17 @@ class Labelled(TensorDataset):
         ({"local_epochs": 2, "local_steps": 3}, "give local_epochs or local_steps, not both"),
         ({"stop_at_accuracy": 0.9, "test": None}, "stop_at_accuracy needs data to measure it on: give test"),
         ({"stop_at_accuracy": 90}, r"stop_at_accuracy must be in \[0, 1\], got 90"),
+        ({"stop_after_seconds": "1"}, "stop_after_seconds must be a number, got '1'"),
+        ({"stop_after_seconds": -1}, "stop_after_seconds must not be negative, got -1"),
+        ({"unreliable": 0.1}, r"unreliable must be an object such as fedlada.Unreliable\(dropout=0.1\), got 0.1"),
+        ({"unreliable": {}}, r"unreliable must be an object such as fedlada.Unreliable\(dropout=0.1\), got {}"),
+        ({"personal": [3], "client_test": 0.2}, r"personal must be names of parameters, .*, got \[3\]"),
+        ({"personal": 3, "client_test": 0.2}, r"personal must be names of parameters, .*, got 3"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be a whole number of at least 1, got 0"),
+        (
+            {"rounds": "5", "combiner": fedlada.combine.Private(1.0, epsilon=2.0)},
+            "rounds must be a whole number of at least 1, got '5'",
+        ),
         ({"cohorts": Scheduled([[0], [99]])}, "the cohort of round 2 names clients outside"),
         ({"seed": None}, "seed must be a whole number, got None"),
         ({"engine": "warp"}, "engine must be one of auto, sequential, stacked, got 'warp'"),

@@ -10,6 +10,7 @@ from fedlada import recipes
 from fedlada.data import IID, Dirichlet, LocalWork, Pathological
 from fedlada.federation.cohorts import Bernoulli, FixedSize, Scheduled, Unreliable
 from fedlada.federation.schedules import Constant, Cosine, Debiased, Exponential, WarmUp
+from fedlada.methods.combine import TrimmedMean
 from fedlada.methods.local import ClipNorm, TowardGlobalDirection
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.server import SGD
@@ -63,6 +64,9 @@ from fedlada.workbench.experiment import Experiment
             "debias is for methods with an alpha, which fedavg does not have",
         ),
         (lambda: Experiment(warmup=-2), "warmup must be a whole number of at least 0, got -2"),
+        (lambda: WarmUp("0.1", 5), "lr must be a number, got '0.1'"),
+        (lambda: Debiased(-0.1, 0.5), "lr must be positive, got -0.1"),
+        (lambda: TrimmedMean(share="0.1"), "share must be a number, got '0.1'"),
         (lambda: WarmUp(Constant(0.1), 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: Cosine(0.1, 0), "num_rounds must be a whole number of at least 1, got 0"),
         (lambda: FederatedMethod(name="x", local=(1,), server=SGD()), "local must hold LocalTransforms, got 1"),

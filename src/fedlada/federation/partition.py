@@ -172,7 +172,12 @@ class ByKey(Partition):
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         if len(self.keys) != len(labels):
             raise ValueError(f"there are {len(self.keys)} keys for {len(labels)} samples: one key per sample is needed")
-        return _by_class(np.asarray(self.keys))
+        clients = _by_class(np.asarray(self.keys))
+        if self.names and len(self.names) != len(clients):
+            raise ValueError(
+                f"there are {len(self.names)} names for {len(clients)} clients: one for each distinct key is needed"
+            )
+        return clients
 
     def client_names(self) -> tuple[str, ...]:
         return tuple(self.names) or tuple(map(str, np.unique(np.asarray(self.keys)).tolist()))

@@ -148,6 +148,9 @@ class Plan:
         is_given = not isinstance(self.weights, str)
         if is_given and not any(len(own) and self.weight(client) > 0 for client, own in enumerate(self.clients)):
             raise ValueError("weights are zero for every client that has samples: nothing would be trained")
+        if not isinstance(self.unreliable, Unreliable):
+            example = "fedlada.Unreliable(dropout=0.1)"
+            raise ValueError(f"unreliable must be an object such as {example}, got {self.unreliable!r}")
         object.__setattr__(self, "seed", whole_number("seed", self.seed))
         self.cohorts.check(self.num_clients)
 

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from fedlada.engines.default_loss import WORDS
 from fedlada.engines.engine import Engine
-from fedlada.methods.validation import count
+from fedlada.methods.validation import count, not_negative
 from fedlada.training.history import Row
 from fedlada.training.shown import EVALUATED, plural
 from fedlada.training.simulation import Observer, Simulation
@@ -45,6 +45,8 @@ class StopAt(Observer):
     """Ends a run when one of the targets or the time limit is reached."""
 
     def __init__(self, targets: Sequence[Target], seconds: float | None) -> None:
+        if seconds not in (None, math.inf):
+            not_negative("stop_after_seconds", seconds)
         self.targets = targets
         self.seconds = seconds
 

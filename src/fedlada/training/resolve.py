@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from inspect import isfunction
+from numbers import Real
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -111,6 +112,9 @@ def resolve_personal(personal: str | Sequence[str], method: FederatedMethod, mod
 def personal_of(personal: str | Sequence[str], model: nn.Module) -> Personal | None:
     """The model's parameters that match these names or patterns; text is split at commas."""
     words = personal.split(",") if isinstance(personal, str) else personal
+    words = list(words) if isinstance(words, Iterable) else [words]
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError(f"personal must be names of parameters, such as ('head.*',), got {personal!r}")
     patterns = [word.strip() for word in words if word.strip()]
     if not patterns:
         return None
@@ -306,8 +310,8 @@ def resolve_client_test(
     """Each client's training and test samples: a share of its own is held out, or test data is given."""
     if given is None:
         return list(clients), None
-    if isinstance(given, (int, float)):
-        train, tests = hold_out(clients, given, seed)
+    if isinstance(given, Real):
+        train, tests = hold_out(clients, float(given), seed)
         return train, ClientTest.of(samples.chosen(np.concatenate(tests)), [len(own) for own in tests])
     parts = {client: part for client, own in _test_by_client(given, len(clients), names).items() if (part := read(own))}
     joined = JoinedSamples([parts[client] for client in sorted(parts)])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fedlada.methods.validation import probability
+from fedlada.methods.validation import finite, probability
 
 LOWER = (
     "loss losses error errors err perplexity ppl drift mse rmse mae mape smape msle rmsle nll bce cross_entropy "
@@ -96,8 +95,8 @@ class Target:
     value: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)) or not math.isfinite(self.value):
-            raise ValueError(f"the target of {self.metric} must be a number, got {self.value!r}")
+        finite(f"the target of {self.metric}", self.value)
+        object.__setattr__(self, "value", float(self.value))
         if "accuracy" in self.column.split("_"):
             probability("target" if self.metric == ACCURACY else f"the target of {self.metric}", self.value)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedlada.methods.combine.combiner import Combiner
 from fedlada.methods.combine.gathered import by_column, gathered
 from fedlada.methods.state import Upload
+from fedlada.methods.validation import finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class TrimmedMean(Combiner):
     """Share of the clients trimmed at each end; rounded down, but at least one client if there are three."""
 
     def __post_init__(self) -> None:
+        finite("share", self.share)
         if not 0 <= self.share < 0.5:
             raise ValueError(f"share must be in [0, 0.5), got {self.share}")
 
