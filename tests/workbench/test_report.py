@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fedlada.methods.combine import Extrapolated
+from fedlada.methods.recipes import RECIPES
 from fedlada.plots.chart import Chart, Series
 from fedlada.runs.clients import Names
+from fedlada.runs.parts import describe_method
 from fedlada.training.history import History
 from fedlada.workbench.cli.flags import build_experiment
 from fedlada.workbench.cli.run import run as run_command_line
@@ -196,6 +199,10 @@ def test_runs_from_python_are_named_as_their_author_says():
         [StoredFiles(KnownRun(Path("r")), {**liars, **more}, [row(1)], None) for more in ({}, {"name": "x"})]
     )
     assert [one.group for one in robust] == ["fedavg, combiner Krum, attack SignFlip", "x"]
+    own = [describe_method(recipe()) for recipe in RECIPES.values()]
+    own.append(describe_method(RECIPES["fedavg"]().with_combiner(Extrapolated())))
+    python = named([StoredFiles(KnownRun(Path(f"p{n}")), one, [row(1)], None) for n, one in enumerate(own)])
+    assert [one.group for one in python] == [*RECIPES, "fedavg, combiner Extrapolated"]
     # Without a name a digest is cut, and a data set that has no name is one's own.
     apart = told_apart(["fedlada"] * 2, [{"dataset": "digits"}, ours])
     assert apart == ["fedlada, digits", "fedlada, own data"]

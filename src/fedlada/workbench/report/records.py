@@ -7,11 +7,13 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.messages import PRESETS
+from fedlada.methods.recipes import RECIPES
 from fedlada.runs.clients import Names, read_clients, read_names
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
@@ -162,17 +164,20 @@ def named(runs: Sequence[StoredFiles]) -> list[RunRecord]:
     ]
 
 
-OF_THE_METHOD = ("mean", "Mean", "Extrapolated")
-"""Combiners that a method has by itself."""
-
-
 def _name(config: Mapping[str, Any]) -> str:
     """The name given by its author, or its method with the combiner and attack chosen by the user."""
     # A part that was given in Python is stored with all its values: its name will do.
     combiner, attack = (str(config.get(name) or "").partition("(")[0] for name in ("combiner", "attack"))
-    chosen = [f"combiner {combiner}"] if combiner and combiner not in OF_THE_METHOD else []
+    method = str(config.get("method", "run"))
+    chosen = [f"combiner {combiner}"] if combiner not in ("", "mean", "Mean", _own_combiner(method)) else []
     chosen += [f"attack {attack}"] if attack else []
-    return str(config.get("name") or ", ".join([str(config.get("method", "run")), *chosen]))
+    return str(config.get("name") or ", ".join([method, *chosen]))
+
+
+@cache
+def _own_combiner(method: str) -> str:
+    """The combiner that a built-in method has by itself."""
+    return type(RECIPES[method]().combiner).__name__ if method in RECIPES else ""
 
 
 FIRST_TO_NAME = (
