@@ -16,6 +16,7 @@ from fedlada.runs.clients import Names
 from fedlada.runs.parts import describe_method
 from fedlada.training.history import History
 from fedlada.workbench.cli.flags import build_experiment
+from fedlada.workbench.cli.output import print_tables
 from fedlada.workbench.cli.run import run as run_command_line
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.report.command import run_command
@@ -32,6 +33,15 @@ from run_records import record, row
 pytestmark = pytest.mark.slow
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & {{data}} | $x_1$ \u2028"
+
+
+def test_a_column_of_numbers_is_set_to_the_right_everywhere(capsys):
+    table = Table("differences", ("method", "points"), (("fedavg", "+1.0"), ("fedcm", "−22.0"), ("mine", "")))
+    assert [table.is_numeric(column) for column in (0, 1)] == [False, True]
+    print_tables([table])
+    printed = capsys.readouterr().out
+    assert "│ fedavg │   +1.0 │" in printed
+    assert "│ fedcm  │  −22.0 │" in printed
 
 
 def test_a_table_is_escaped_in_every_form():

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedlada.workbench.report.table import Table
+from fedlada.workbench.report.table import Table, are_numbers
 
 WIDE = 100_000
 
@@ -28,8 +28,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     table = RichTable(title=title or None, title_justify="left")
     lines = list(rows)
     for number, column in enumerate(columns):
-        numbers = all(line[number][:1] in "0123456789-∞" for line in lines)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+        is_numeric = are_numbers(line[number] for line in lines)
+        table.add_column(column, justify="right" if is_numeric else "left", overflow="fold")
     for row in lines:
         table.add_row(*(Text(cell) for cell in row))
     out = console()

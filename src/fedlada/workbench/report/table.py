@@ -69,7 +69,7 @@ class Table:
 
     def is_numeric(self, column: int) -> bool:
         """Whether a column holds numbers, so that it is set to the right."""
-        return all(row[column][:1] in "0123456789-−+∞" for row in self.rows)
+        return are_numbers(row[column] for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """The table as plain values."""
@@ -83,6 +83,11 @@ class Table:
             return cls(as_text(values["title"]), columns, tuple(_texts(row) for row in values["rows"]), notes)
         except (KeyError, TypeError, AttributeError):
             raise ValueError("a stored table needs a title, columns and rows of text") from None
+
+
+def are_numbers(cells: Iterable[str]) -> bool:
+    """Whether cells begin like numbers; empty ones may stand among them."""
+    return all(cell[:1] in "0123456789-−+∞" for cell in cells)
 
 
 def spread(values: Sequence[float], form: str) -> str:
