@@ -1,4 +1,4 @@
-"""The sentence for a model that cannot take a batch."""
+"""The sentence for a model that cannot take a batch, and the first line of any error."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def refused(module: nn.Module, x: Any, data: str, error: Exception) -> ValueErro
         )
     why = ": ".join(filter(None, (misnamed(module, x), str(error) or type(error).__name__)))
     return ValueError(f"the model cannot take a batch of the {data} ({shape_of(x)}): {why}")
+
+
+def first_line(error: Exception) -> str:
+    """An error's first line, or its type where it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

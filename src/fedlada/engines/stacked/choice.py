@@ -14,8 +14,9 @@ from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.masks import Elements
+from fedlada.engines.refusal import first_line
 from fedlada.engines.stacked.feed import floats_as
-from fedlada.engines.stacked.fused import Example, first_line
+from fedlada.engines.stacked.fused import Example
 from fedlada.engines.stacked.kernels import Kernels, TorchKernels
 from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork

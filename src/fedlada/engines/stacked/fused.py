@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedlada.engines.deterministic import deterministic_algorithms
+from fedlada.engines.refusal import first_line
 from fedlada.engines.stacked.compiling import fixed_choices
 from fedlada.engines.stacked.kernels import by_client
 from fedlada.engines.tracing import tracing
@@ -73,11 +74,6 @@ def _wrong(found: Function, expected: Function, example: Example, like: Any) -> 
     arguments = example.arguments(like, 1)
     name = differs(found(*arguments), expected(*arguments))
     return name and f"{name} would differ"
-
-
-def first_line(error: Exception) -> str:
-    """An error's first line, or its type where it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(frozen=True)

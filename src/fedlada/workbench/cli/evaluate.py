@@ -16,6 +16,7 @@ from fedlada.data.own import Named, is_own_data, refuse_untrusted_data
 from fedlada.data.samples import Samples, as_samples
 from fedlada.data.source import Source
 from fedlada.data.sources import DATASETS
+from fedlada.engines.refusal import first_line
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
 from fedlada.models.call import call
@@ -166,7 +167,6 @@ def _check_fit(model: nn.Module, test: Samples, source: Source, whose: str, data
             num_outputs = call(model, test.batch(np.arange(1))[0]).shape[1]
     except Exception as error:  # a user's own model can raise anything
         shape = "x".join(map(str, source.input_shape))
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{whose}, does not take the inputs of {dataset} ({shape}): {why}") from None
+        raise ValueError(f"{whose}, does not take the inputs of {dataset} ({shape}): {first_line(error)}") from None
     if source.num_classes > num_outputs:
         raise ValueError(f"{whose}, knows {num_outputs} classes, but {dataset} has {source.num_classes}")

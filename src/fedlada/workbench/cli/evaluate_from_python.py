@@ -15,6 +15,7 @@ from fedlada.data.samples import Samples
 from fedlada.data.sources import load_dataset
 from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import Loss, is_given_loss
+from fedlada.engines.refusal import first_line
 from fedlada.engines.threads import cpu_threads
 from fedlada.federation.client_test import hold_out
 from fedlada.federation.randomness import Ints
@@ -195,5 +196,4 @@ def _failures_of(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a user's own model can raise anything
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"the model of {folder} cannot be measured on these data: {why}") from None
+        raise ValueError(f"the model of {folder} cannot be measured on these data: {first_line(error)}") from None
