@@ -256,6 +256,28 @@ def test_a_loss_is_a_function(loss, sentence):
         fedlada.evaluate(small_net(), (X, Y), loss)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"metrics": {"loss": lambda *_: 42.0}}, "the metric 'loss' would replace the built-in one: call it 'my_loss'"),
+        ({"metrics": [lambda *_: 42.0]}, "metrics must be a dict of functions by name"),
+        ({"batch_size": -1}, "batch_size must be a whole number of at least 1, got -1"),
+        ({"module": small_net}, "model must be an nn.Module, and not a function that makes one, got <function"),
+    ],
+)
+def test_an_evaluation_is_checked_as_a_simulation_is(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fedlada.evaluate(**{"module": small_net(), "samples": (X, Y), **changes})
+
+
+def test_a_model_without_parameters_can_be_evaluated():
+    class Guess(nn.Module):
+        def forward(self, x):
+            return nn.functional.one_hot(torch.zeros(len(x), dtype=torch.long), 3).float()
+
+    assert fedlada.evaluate(Guess(), (X, Y))["accuracy"] == pytest.approx((Y == 0).mean())
+
+
 def test_the_loss_is_said_once(capsys):
     run(small_net(1), PRICES, progress=True)
     said = capsys.readouterr().err

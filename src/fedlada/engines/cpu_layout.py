@@ -74,7 +74,7 @@ def forward_for(module: nn.Module, x: Any) -> Forward:
     kernels affect the last bits; a model that branches on values, or at random, is judged by one pass of fixed seed.
     """
     trains = torch.is_grad_enabled()
-    is_on_cpu = next(module.parameters()).device.type == "cpu"
+    is_on_cpu = all(one.device.type == "cpu" for one in module.parameters())
     if not is_on_cpu or is_compiled(module) or not (trains or _may_gain(module, x)):
         return call
     gains = _may_gain(module, x)

@@ -160,12 +160,13 @@ def evaluate(
     `simulate`. Images in bytes that a run scaled need what it scaled them by: `result.evaluate(samples)` has it.
     """
     check_loss(loss)
-    first = next(module.parameters())
+    count("batch_size", batch_size)
+    gathered = Gathered(None if metrics is None else check_metrics(metrics))
+    first = _first_parameter(module)
     if not isinstance(samples, Samples):
         samples = AS_GIVEN.read(samples, first.device, first.dtype, collate_fn)
         samples = inputs_for(module, samples, first.device, first.dtype, scaled=False, way_out=AS_TRAINED).of(samples)
     totals: Totals | None = None
-    gathered = Gathered(metrics)
     with _evaluating(module):
         for output, y, number in _outputs(module, samples, batch_size):
             if totals is None:
@@ -177,6 +178,13 @@ def evaluate(
             gathered.add(output, y)
     assert totals is not None, "there are always samples"
     return totals.means() | gathered.measured()
+
+
+def _first_parameter(module: nn.Module) -> Tensor:
+    """It has the model's device and dtype; a model without parameters is on the CPU."""
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"model must be an nn.Module, and not a function that makes one, got {module!r}")
+    return next(module.parameters(), torch.empty(0))
 
 
 @contextmanager
@@ -230,7 +238,7 @@ def evaluate_trained(
     if loss is None and is_given_loss(trained_by):
         raise ValueError(f"the run was trained with the loss {trained_by}: give it here too, loss=")
     if inputs.mean and not isinstance(data, Samples):
-        first = next(module.parameters())
+        first = _first_parameter(module)
         data = replace(inputs, dtype=first.dtype).read(data, first.device, first.dtype, collate_fn, way_out=NOT_SCALED)
     return evaluate(module, data, loss, metrics=metrics, batch_size=batch_size, collate_fn=collate_fn)
 
