@@ -296,3 +296,12 @@ def test_a_model_has_the_dtype_that_was_trained(tmp_path, engine):
     assert result.evaluate((X, PRICES))["loss"] == stored.evaluate((X, PRICES))["loss"] == last
     (tmp_path / "model.safetensors").unlink()
     assert kinds(fedlada.load_run(tmp_path, frozen).model) == {torch.float64}
+
+
+def test_the_model_of_a_client_is_a_copy(tmp_path):
+    result = run(tmp_path, rounds=1)
+    for one in (result, fedlada.load_run(tmp_path, small_net(1))):
+        before = one.model[0].weight.clone()
+        with torch.no_grad():
+            one.client_model(0)[0].weight.zero_()
+        assert torch.equal(one.model[0].weight, before)

@@ -131,11 +131,11 @@ class StoredRun:
             raise ValueError(f"{path} cannot be read: {error}") from None
 
     def client_model(self, client: int | str) -> nn.Module:
-        """The model of one client, by its number or name, with its personal parameters if the run has any."""
+        """A copy of the model, with the personal parameters of this client (its number or name) if the run has any."""
         number = client_number(client, self.history.client_names, self.num_clients)
         personal = personal_of(self.config.get("personal") or (), self.model)
         if personal is None:
-            return self.model
+            return copy.deepcopy(self.model)
         if is_federation(self.config):
             raise ValueError(f"{self.path} was made by a federation: personal parameters stay on its nodes, not here")
         params = flatten(trainable(self.model).values())
