@@ -177,7 +177,7 @@ def test_flower_equals_its_simulation(name, tmp_path):
         assert torch.equal(one, other), where
     sizes = np.array([len(rows) for rows in CLIENTS])
     accuracies = np.array(simulated.clients["client_accuracy"])
-    assert real.history[-1]["clients_accuracy"] == pytest.approx(float((sizes * accuracies).sum() / sizes.sum()))
+    assert real.history[-1]["nodes_accuracy"] == pytest.approx(float((sizes * accuracies).sum() / sizes.sum()))
     for row, twin in zip(real.history, simulated.history, strict=True):
         vectors = [name for name in twin["bytes_by_vector"] if "(" not in name]
         assert {name: row["bytes_by_vector"][name] for name in vectors} == {

@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideFixedClipping,
 )
+from safetensors import safe_open
 
 from fedlada import cohorts, load_run, recipes
 from fedlada.federation.schedules import Cosine, WarmUp
@@ -29,6 +30,7 @@ from fedlada.flower.memory import Memories
 from fedlada.flower.versions import Version, Versions
 from fedlada.methods.state import Broadcast, Kept, Upload
 from fedlada.runs.checkpoints import Checkpoints
+from fedlada.runs.metrics import is_evaluated
 from method_table import METHODS
 from small_federation import (
     CLIENTS,
@@ -423,7 +425,7 @@ def test_a_wrong_evaluation_is_left_out(caplog):
         return [reply]
 
     (row,) = strategy_of(method, eval_clients_every=1).run(grid_of(method, fault=fault), 1, progress=False).history
-    assert row["clients_samples"] == len(CLIENTS[4])
+    assert row["nodes_samples"] == len(CLIENTS[4])
     for sentence in ("its loss is nan", "on 1000000000000000000 samples", "its accuracy is 7.0", "it answers for"):
         assert sentence in caplog.text
     vector = 67 * 4
@@ -448,10 +450,10 @@ def test_no_node_decides_an_evaluation(caplog):
         np.array([said[client][name] for client in range(5)]) for name in ("num-examples", "loss", "accuracy")
     )
     samples, losses = (np.minimum(one, 10 * np.median(one)) for one in (samples, losses))
-    assert row["clients_accuracy"] == pytest.approx(np.average(accuracies, weights=samples))
-    assert row["clients_loss"] == pytest.approx(np.average(losses, weights=samples))
-    assert row["clients_bounded"] == [0, 1]
-    assert row["clients_samples"] == samples.sum()
+    assert row["nodes_accuracy"] == pytest.approx(np.average(accuracies, weights=samples))
+    assert row["nodes_loss"] == pytest.approx(np.average(losses, weights=samples))
+    assert row["nodes_bounded"] == [0, 1]
+    assert row["nodes_samples"] == samples.sum()
     assert "client 0 says samples 1.1e+12, counted as" in caplog.text
     assert "client 1 says loss 1e+300, counted as" in caplog.text
 
@@ -492,11 +494,36 @@ def test_a_node_that_claims_samples_decides_nothing(weights):
 def test_evaluation_on_the_nodes():
     method = recipes.fedavg()
     result = strategy_of(method, eval_clients_every=2).run(grid_of(method), 3, progress=False)
-    assert [("clients_loss" in row) for row in result.history] == [False, True, True]
+    assert [("nodes_loss" in row) for row in result.history] == [False, True, True]
     last = result.history[2]
-    assert last["clients_samples"] == len(Y)  # together the nodes hold what the server tests on
-    assert last["clients_accuracy"] == pytest.approx(last["test_accuracy"])
-    assert last["clients_loss"] == pytest.approx(last["test_loss"])
+    assert last["nodes_samples"] == len(Y)  # together the nodes hold what the server tests on
+    assert last["nodes_accuracy"] == pytest.approx(last["test_accuracy"])
+    assert last["nodes_loss"] == pytest.approx(last["test_loss"])
+
+
+def test_the_evaluation_on_the_nodes_judges_a_run_without_test_data(tmp_path, capsys):
+    method, rounds = recipes.fedavg(), 4
+    strategy = MethodStrategy(small_net(), method, num_clients=5, eval_clients_every=2, **SETTINGS)
+    history = strategy.run(grid_of(method), rounds, out=tmp_path).history
+    assert history.judged_by == "nodes_accuracy"
+    assert history.best() == max(history[1]["nodes_accuracy"], history[3]["nodes_accuracy"])
+    _, best = load_run(tmp_path, small_net()).best()
+    assert history[best - 1]["nodes_accuracy"] == history.best()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "round " in line and "training loss" in line]
+    assert ["nodes loss" in line and "nodes accuracy" in line for line in lines] == [False, True, False, True]
+    assert [is_evaluated(row) for row in history] == [False, True, False, True]
+    assert "nodes accuracy" in str(history)
+
+
+def test_test_data_judge_a_run_before_its_nodes_do(tmp_path):
+    """Also where the nodes are evaluated first."""
+    method = recipes.fedavg()
+    for rounds in (2, 6):  # resumed
+        strategy = strategy_of(method, eval_every=3, eval_clients_every=1)
+        history = strategy.run(grid_of(method), rounds, out=tmp_path, progress=False).history
+        assert history.judged_by == "test_accuracy"
+        with safe_open(tmp_path / "checkpoints" / "best.safetensors", "pt") as file:
+            assert file.metadata()["metric"] == "test_accuracy"
 
 
 def test_the_apps_of_twenty_lines():

@@ -88,6 +88,9 @@ def test_a_run_is_judged_by_accuracy_where_there_is_one():
     assert judged_by({"test_loss", "validation_accuracy"}) == "test_loss"
     assert judged_by({"validation_loss", "validation_accuracy", "client_accuracy"}) == "validation_accuracy"
     assert judged_by({"validation_loss", "client_loss"}) == "validation_loss"
+    assert judged_by({"client_loss", "nodes_accuracy"}) == "client_loss"
+    assert judged_by({"nodes_loss", "nodes_accuracy"}) == "nodes_accuracy"
+    assert judged_by({"nodes_loss", "nodes_samples"}) == "nodes_loss"
 
 
 def test_without_test_data_a_history_is_judged_by_the_validation():

@@ -363,8 +363,9 @@ def test_what_is_held_out_is_drawn_and_kept():
     assert {n - 1 for n in range(7, 701, 7)} <= set(kept_rounds(rows, 300))
 
 
-def test_what_is_held_out_is_not_shown_as_the_test_set():
-    rows = [row(n, validation_accuracy=0.5, validation_loss=0.7) for n in range(1, 4)]
+@pytest.mark.parametrize("data", ["validation", "nodes"])
+def test_what_is_held_out_is_not_shown_as_the_test_set(data):
+    rows = [row(n, **{f"{data}_accuracy": 0.5, f"{data}_loss": 0.7}) for n in range(1, 4)]
     shown = run_payload(record(rows=rows), 300)["summary"]
     names = ("final_accuracy", "best_accuracy", "final_loss", "best_loss", "best_round")
     assert [shown[name] for name in names] == [None] * 5

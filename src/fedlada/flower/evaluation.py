@@ -21,9 +21,9 @@ from fedlada.training.simulation import Observer, Simulation
 
 
 class ClientEvaluation(Observer):
-    """Adds `clients_loss` and the like to a row: the mean over connected nodes, weighted by their samples.
+    """Adds `nodes_loss` and the like to a row: the mean over connected nodes, weighted by their samples.
 
-    `clients_bounded` lists clients whose reported samples or loss were capped.
+    `nodes_bounded` lists clients whose reported samples or loss were capped.
     """
 
     def __init__(self, engine: GridEngine, every: int) -> None:
@@ -94,8 +94,8 @@ def _mean(
         counted = bounded(said, size_bound) if name == "loss" else said
         bad |= set(name_bounded(name, said, counted))
         total = sum(weights[client] for client in said)
-        row[f"clients_{name}"] = sum(weights[client] * value for client, value in counted.items()) / total
-    return {**row, "clients_samples": int(sum(weights.values())), "clients_bounded": sorted(bad)}
+        row[f"nodes_{name}"] = sum(weights[client] * value for client, value in counted.items()) / total
+    return {**row, "nodes_samples": int(sum(weights.values())), "nodes_bounded": sorted(bad)}
 
 
 class FlowerEvaluation(Observer):
@@ -115,7 +115,7 @@ def as_flower_result(done: Result) -> FlowerResult:
     result = FlowerResult(arrays=ArrayRecord(done.model.state_dict()))
     places = {
         "test_": result.evaluate_metrics_serverapp,
-        "clients_": result.evaluate_metrics_clientapp,
+        "nodes_": result.evaluate_metrics_clientapp,
         "train_": result.train_metrics_clientapp,
     }
     for row in done.history:

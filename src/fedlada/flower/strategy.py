@@ -55,6 +55,7 @@ from fedlada.training.resolve import (
     resolve_work,
 )
 from fedlada.training.simulation import Simulation
+from fedlada.training.target import judged_by
 
 
 class MethodStrategy(Strategy):
@@ -76,7 +77,7 @@ class MethodStrategy(Strategy):
             no run repeats; "seed" is the run's seed, as in a simulation: every node knows it, so it gives no privacy.
         replies: how many replies a round needs, how long it waits, and what happens to missing clients.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
-            `clients_loss`, `clients_accuracy`.
+            `nodes_loss`, `nodes_accuracy`.
     """
 
     def __init__(
@@ -319,6 +320,8 @@ class MethodStrategy(Strategy):
         )
         if self.test is not None:
             nodes.shared = replace(shared, loss=describe_loss(engine.loss))
+        if self.test is not None and self.eval_clients_every is not None:  # also before the first test
+            simulation.best = simulation.history.judge = judged_by(simulation.measures.names())
         engine.connect(nodes.grid, nodes, rounds, around or self, lambda: simulation.history)
         self.engine = engine
         return simulation, engine, nodes

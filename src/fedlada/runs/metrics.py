@@ -21,7 +21,9 @@ COUNTS = ("bytes_up", "bytes_down")
 COHORTS = ("clients", "lost", "refused")
 """Columns of every round; an archive keeps only these for most rounds."""
 MEASURED = {"lr", "train_loss", "drift", "nd_up", "nd_down", "seconds", "epsilon"}
-MEASURED |= {f"{data}_{what}" for data in ("test", "validation", "full_train") for what in ("loss", "accuracy")}
+MEASURED |= {
+    f"{data}_{what}" for data in ("test", "validation", "full_train", "nodes") for what in ("loss", "accuracy")
+}
 MEASURED |= {
     f"{whose}_{what}{of}"
     for whose in ("client", "personal")

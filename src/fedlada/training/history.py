@@ -96,7 +96,7 @@ class History(Sequence[Row]):
     def judged_by(self) -> str:
         """The metric that a run is judged by: the one that `simulate(best=...)` was given, or the usual one.
 
-        That is the test accuracy, else the test loss, else those of the validation, of the clients.
+        That is the test accuracy, else the test loss, else those of the validation, of the clients, of the nodes.
         """
         return self.judge or self.usual_judge
 

@@ -9,7 +9,7 @@ from typing import Any
 WIDTH = 80
 MOST_ROUNDS = 10
 """Rounds shown in a table: the first and the last half if there are more."""
-EVALUATED = ("test_", "validation_", "full_train_", "client_", "personal_")
+EVALUATED = ("test_", "validation_", "full_train_", "client_", "personal_", "nodes_")
 """Prefixes of metrics that are measured only in some rounds."""
 Rows = Sequence[Mapping[str, Any]]
 

@@ -25,7 +25,16 @@ HIGHER = (
 DECLARED = {"min": True, "max": False}
 """Prefixes that say whether lower is better, as in `min:test_nll`."""
 ACCURACY, LOSS = "test_accuracy", "test_loss"
-JUDGES = (ACCURACY, LOSS, "validation_accuracy", "validation_loss", "client_accuracy", "client_loss")
+JUDGES = (
+    ACCURACY,
+    LOSS,
+    "validation_accuracy",
+    "validation_loss",
+    "client_accuracy",
+    "client_loss",
+    "nodes_accuracy",
+    "nodes_loss",
+)
 """Metrics that judge a run by default, the first that is measured."""
 
 

@@ -85,7 +85,8 @@ def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:
     numbers = {name for row in run.rows for name, value in row.items() if _number(value) is not None}
-    metric = judged_by({name for name in numbers if not name.startswith(("client_", "validation_"))})  # own columns
+    # The others have columns of their own.
+    metric = judged_by({name for name in numbers if not name.startswith(("client_", "validation_", "nodes_"))})
     found = _values(run, metric)
     best = (min if lower_is_better(metric) else max)((value for _, value in found), default=None)
     what, other = ("accuracy", "loss") if metric == ACCURACY else ("loss", "accuracy")

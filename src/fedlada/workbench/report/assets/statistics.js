@@ -70,8 +70,8 @@ function groupsOf(runs) {
 }
 
 const FIRST_METRICS = [
-  "test_accuracy", "client_accuracy", "personal_accuracy", "test_loss", "client_loss", "personal_loss", "train_loss",
-  "full_train_accuracy", "full_train_loss", "drift",
+  "test_accuracy", "client_accuracy", "personal_accuracy", "nodes_accuracy", "test_loss", "client_loss", "personal_loss",
+  "nodes_loss", "train_loss", "full_train_accuracy", "full_train_loss", "drift",
 ];
 
 function metricsOf(runs) {
