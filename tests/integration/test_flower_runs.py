@@ -538,6 +538,30 @@ def test_the_apps_of_twenty_lines():
     assert done == [1, 2]
 
 
+def test_a_dtype_may_be_named_as_in_a_simulation():
+    settings = {"dtype": "float64", "cohort_size": None}
+    real = strategy_of("fedavg", **settings).run(grid_of("fedavg", dtype="float64"), 2, progress=False)
+    assert real.server.params.dtype == torch.float64
+    assert_same_bits(real, simulate("fedavg", 2, **settings))
+    for wrong in (lambda: strategy_of("fedavg", dtype="half"), lambda: grid_of("fedavg", dtype="half")):
+        with pytest.raises(ValueError, match="dtype must be one of float32, float64"):
+            wrong()
+
+
+def test_an_app_refuses_settings_that_it_does_not_have():
+    with pytest.raises(TypeError, match=r"server_app\(\) got an unexpected keyword argument 'eval_evry'"):
+        server_app(small_net(), "fedavg", num_clients=5, eval_evry=2)
+    with pytest.raises(TypeError, match=r"server_app\(\) missing a required (keyword-only )?argument: 'num_clients'"):
+        server_app(small_net(), "fedavg")
+
+
+def test_an_app_may_run_without_progress(capsys):
+    for progress in (False, True):
+        app = server_app(small_net(), "fedavg", num_clients=5, rounds=1, progress=progress, **SETTINGS)
+        app(grid_of("fedavg"), None)
+        assert ("round 1/1" in capsys.readouterr().err) == progress
+
+
 def test_flowers_own_form():
     method = recipes.fedlada()
     seen = []

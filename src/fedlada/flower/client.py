@@ -30,7 +30,14 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, named_tensors
 from fedlada.models.flat import trainable, trained_digest, untrained_digest
 from fedlada.runs.config import describe_loss
-from fedlada.training.resolve import Model, resolve_device, resolve_method, resolve_model, resolve_personal
+from fedlada.training.resolve import (
+    Model,
+    resolve_device,
+    resolve_dtype,
+    resolve_method,
+    resolve_model,
+    resolve_personal,
+)
 
 LoadData = Callable[[Context], Any]
 MethodOf = FederatedMethod | str | Callable[[Context], FederatedMethod | str]
@@ -47,7 +54,7 @@ def client_app(
     client: Callable[[Context], int] | None = None,
     memory: str | Path | None = None,
     device: str | torch.device = "auto",
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     mods: Sequence[Any] = (),
 ) -> ClientApp:
     """A `ClientApp` that trains `model` on this node's data with any method.
@@ -65,7 +72,7 @@ def client_app(
         memory: the folder for client state (SCAFFOLD, `top...` codecs); by default `memory` of
             the node config, else the user's folder for state.
         device: where to train; "auto" uses a GPU if there is one.
-        dtype: torch.float32 or torch.float64; by default the model's own.
+        dtype: torch.float32 or torch.float64, or their names; by default the model's own.
         mods: Flower's modifiers, such as `LocalDpMod`.
     """
     node = _Node(
@@ -78,7 +85,7 @@ def client_app(
         client=client or _partition_id,
         memory=memory,
         device=device,
-        dtype=dtype,
+        dtype=resolve_dtype(dtype),
     )
     app = ClientApp()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,14 @@ def server_app(
     out: str | Path | None = None,
     checkpoint_every: int = 10,
     callbacks: Sequence[Callback] = (),
+    progress: bool = True,
     **settings: Any,
 ) -> ServerApp:
     """A `ServerApp` that runs a `MethodStrategy` with these settings."""
+    try:
+        inspect.signature(MethodStrategy).bind(model, method, **settings)
+    except TypeError as error:
+        raise TypeError(f"server_app() {error}") from None
     app = ServerApp()
 
     @app.main()
@@ -33,6 +39,6 @@ def server_app(
         is_function = callable(method) and not isinstance(method, FederatedMethod)
         chosen = method(context) if is_function else method  # type: ignore[operator]
         strategy = MethodStrategy(model, chosen, **settings)  # type: ignore[arg-type]
-        strategy.run(grid, rounds, out=out, checkpoint_every=checkpoint_every, callbacks=callbacks)
+        strategy.run(grid, rounds, out=out, checkpoint_every=checkpoint_every, callbacks=callbacks, progress=progress)
 
     return app

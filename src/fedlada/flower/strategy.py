@@ -47,6 +47,7 @@ from fedlada.training.resolve import (
     Model,
     resolve_cohorts,
     resolve_device,
+    resolve_dtype,
     resolve_messages,
     resolve_method,
     resolve_model,
@@ -110,13 +111,13 @@ class MethodStrategy(Strategy):
         seed: int = 0,
         device: str | torch.device = "auto",
         threads: int = 1,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
     ) -> None:
         self.work = resolve_work(batch_size, local_epochs, local_steps)
         if eval_clients_every is not None:
             count("eval_clients_every", eval_clients_every)
         count("num_clients", num_clients)
-        self.seed = whole_number("seed", seed)
+        self.seed, dtype = whole_number("seed", seed), resolve_dtype(dtype)
         self.model = resolve_model(model, self.seed, dtype)
         self.method = resolve_method(method)
         bounded = "norm-bound" if isinstance(self.method.combiner, Mean) else None  # a method's own combiner stays
