@@ -29,12 +29,11 @@ from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import count, one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, SaysLoss, SaysStored, StopAt, StopWithout, as_observers
+from fedlada.training.observers import Callback, SaysLoss, SaysStored, as_observers
 from fedlada.training.privacy import with_solved_noise
 from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
     Model,
-    check_patience,
     check_stop,
     resolve_client_test,
     resolve_clients,
@@ -46,11 +45,11 @@ from fedlada.training.resolve import (
     resolve_model,
     resolve_personal,
     resolve_schedule,
+    resolve_stops,
     resolve_targets,
     resolve_test,
     resolve_train,
     resolve_work,
-    targets_of,
 )
 from fedlada.training.shared import SharedState, SharedStop
 from fedlada.training.simulation import Simulation
@@ -294,13 +293,8 @@ def simulate(
         client_test=own_test,
         inputs=as_read,
     )
-    targets = targets_of(simulation, targets, stop_at_accuracy)
-    observers = as_observers(callbacks)
-    if targets or stop_after_seconds is not None:
-        observers.append(StopAt(targets, stop_after_seconds))
-    if patience is not None:
-        check_patience(simulation)
-        observers.append(StopWithout(patience))
+    stops = resolve_stops(simulation, targets, stop_after_seconds, patience, stop_at_accuracy)
+    observers = [*as_observers(callbacks), *stops]
     folder = _folder(out, checkpoint_every)
     if somebody_watches() if progress is None else progress:
         if loss is None and progress:  # otherwise `result` reports it

@@ -526,6 +526,79 @@ def test_test_data_judge_a_run_before_its_nodes_do(tmp_path):
             assert file.metadata()["metric"] == "test_accuracy"
 
 
+RISING = {"lr": lambda round: 0.05 * 4**round, "lr_decay": None}
+"""Rates with which the loss goes up in the end."""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stop_at": {"test_accuracy": 0.4}},
+        {"stop_at": {"test_loss": 0.9}, "eval_every": 2},
+        {"patience": 2, **RISING},
+        {"patience": 2, "best": "test_loss", "eval_every": 2, **RISING},
+        {"stop_after_seconds": 0.0, "eval_every": 5},
+    ],
+    ids=["accuracy", "loss", "patience", "patience by loss", "seconds"],
+)
+def test_a_federation_ends_where_a_simulation_does(settings, tmp_path):
+    method, rounds = recipes.scaffold(), 12
+    simulated = simulate(method, rounds, out=tmp_path / "simulated", **settings)
+    grid, out = grid_of(method, tmp_path / "memory"), tmp_path / "run"
+
+    def run(fault=None):
+        grid.fault = fault
+        return strategy_of(method, **settings).run(grid, rounds, out=out, checkpoint_every=1, progress=False)
+
+    def die(_who, asked, reply):
+        if asked.metadata.message_type == "train" and asked.content[wire.HEADER]["round"] == 2:
+            raise Killed
+        return [reply]
+
+    def fail(_who, asked, reply):
+        assert asked.metadata.message_type == "query", "a run that has ended asks nobody"
+        return [reply]
+
+    if len(simulated.history) > 1:
+        with pytest.raises(Killed):
+            run(die)
+    real = run()
+    assert len(simulated.history) < rounds
+    assert real.stopped == simulated.stopped
+    assert plain(real.history) == plain(simulated.history)
+    assert_same_bits(real, simulated)
+    assert real.history.judged_by == simulated.history.judged_by
+    kept = [load_run(folder, small_net()).best() for folder in (out, tmp_path / "simulated")]
+    assert kept[0][1] == kept[1][1]
+    assert load_run(out, small_net()).history.judged_by == simulated.history.judged_by
+    if "stop_after_seconds" not in settings:  # a time that counts anew
+        again = simulate(method, rounds, out=tmp_path / "simulated", **settings)
+        assert run(fail).stopped == again.stopped
+
+
+def test_the_evaluation_on_the_nodes_ends_a_run():
+    method = recipes.fedavg()
+    settings = {"num_clients": 5, "eval_clients_every": 1, **SETTINGS}
+    whole = MethodStrategy(small_net(), method, **settings).run(grid_of(method), 4, progress=False).history
+    target = whole[1]["nodes_loss"]
+    stopped = MethodStrategy(small_net(), method, stop_at={"nodes_loss": target}, **settings)
+    assert len(stopped.run(grid_of(method), 4, progress=False).history) == 2
+    settings |= {"patience": 2, "best": "nodes_loss", **RISING}
+    result = MethodStrategy(small_net(), method, **settings).run(grid_of(method), 12, progress=False)
+    assert result.stopped.startswith("nodes loss did not improve in 2 evaluations")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"stop_at": {"nodes_loss": 1.0}}, {"best": "nodes_loss"}, {"best": "test_recall"}]
+)
+def test_a_metric_that_no_round_has_is_refused_before_nodes_are_waited_for(settings):
+    with pytest.raises(ValueError, match="is not measured in this run, which has train_loss, test_loss"):
+        strategy_of("fedavg", **settings).run(grid_of("fedavg", num_nodes=0), 1, progress=False)
+    without_data = MethodStrategy(small_net(), "fedavg", num_clients=5, patience=1, **SETTINGS)
+    with pytest.raises(ValueError, match="'test_accuracy' is not measured in this run"):
+        without_data.run(grid_of("fedavg", num_nodes=0), 1, progress=False)
+
+
 def test_the_apps_of_twenty_lines():
     """`server_app` and `client_app` as Flower calls them."""
     done = []

@@ -24,6 +24,7 @@ def config_of(
     digests = simulation.measures.digests()
     return {
         "engine": "flower",
+        **({} if strategy.best is None else {"best": strategy.best}),
         "run": settings.run,
         **describe_method(method),
         "num_params": simulation.server.params.numel(),

@@ -18,6 +18,7 @@ from fedlada.flower.plausible import bounded, name_bounded
 from fedlada.methods.state import Broadcast
 from fedlada.training.history import Result, Row
 from fedlada.training.simulation import Observer, Simulation
+from fedlada.training.target import judged_by
 
 
 class ClientEvaluation(Observer):
@@ -55,6 +56,16 @@ class ClientEvaluation(Observer):
         replies = ask(engine.grid, messages, engine.replies.time_limit)
         asked = {client: (engine.settings.run, engine.plan.round, client) for client in sorted(replies)}
         row.update(_mean(replies, asked, engine.settings.size_bound))
+
+
+def set_judge(simulation: Simulation, best: str | None, *, on_nodes: bool) -> None:
+    """Set the metric that judges a run; refuses one that is not measured."""
+    simulation.measures.elsewhere = ("nodes_loss", "nodes_accuracy") if on_nodes else ()
+    if best is not None:
+        simulation.measures.check_judge(best)
+    elif on_nodes and simulation.test is not None:  # which judges before the nodes do, also until its first round
+        best = judged_by(simulation.measures.names())
+    simulation.best = simulation.history.judge = best
 
 
 def _measured(reply: Message, asked: tuple[str, int, int]) -> tuple[int, dict[str, float]]:

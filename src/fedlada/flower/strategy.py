@@ -26,7 +26,7 @@ from fedlada.federation.weights import Weights, check_weights
 from fedlada.flower import wire
 from fedlada.flower.config import config_of
 from fedlada.flower.engine import GridEngine, Settings
-from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result
+from fedlada.flower.evaluation import ClientEvaluation, FlowerEvaluation, as_flower_result, set_judge
 from fedlada.flower.exchange import CLOCKS, Replies, log, show_log
 from fedlada.flower.nodes import Nodes, Shared, check_clients, check_node_ids
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
@@ -53,10 +53,11 @@ from fedlada.training.resolve import (
     resolve_model,
     resolve_personal,
     resolve_schedule,
+    resolve_stops,
+    resolve_targets,
     resolve_work,
 )
 from fedlada.training.simulation import Simulation
-from fedlada.training.target import judged_by
 
 
 class MethodStrategy(Strategy):
@@ -64,9 +65,9 @@ class MethodStrategy(Strategy):
 
     Args:
         model, method, cohort_size, cohorts, batch_size, local_epochs, local_steps, lr, lr_decay, weights, loss, test,
-            metrics, eval_every, messages, personal, seed, device, threads, dtype: as in `fedlada.simulate`; `device` is
-            where the server evaluates, `threads` holds for the server and for every node. A node that trains with
-            another `loss` is refused: give it to `client_app` too.
+            metrics, eval_every, best, stop_at, stop_after_seconds, patience, messages, personal, seed, device, threads,
+            dtype: as in `fedlada.simulate`; `device` is where the server evaluates, `threads` holds for nodes too. A
+            node that trains with another `loss` is refused: give it to `client_app` too.
         num_clients: m. Each node reports which client it is, 0 to m - 1 (its `partition-id`).
         node_ids: the id that Flower gave to each client's key, by client; no other node takes part.
         forget: clients whose node has lost its memory: they begin with a fresh state. Leave it out at the next start.
@@ -78,7 +79,7 @@ class MethodStrategy(Strategy):
             no run repeats; "seed" is the run's seed, as in a simulation: every node knows it, so it gives no privacy.
         replies: how many replies a round needs, how long it waits, and what happens to missing clients.
         eval_clients_every: also evaluate on the nodes' own samples after so many rounds and after the last:
-            `nodes_loss`, `nodes_accuracy`.
+            `nodes_loss`, `nodes_accuracy`. Without `test` these judge the run, and it can stop at them.
     """
 
     def __init__(
@@ -103,6 +104,10 @@ class MethodStrategy(Strategy):
         metrics: Mapping[str, Metric] | None = None,
         eval_every: int = 1,
         eval_clients_every: int | None = None,
+        best: str | None = None,
+        stop_at: Mapping[str, float] | None = None,
+        stop_after_seconds: float | None = None,
+        patience: int | None = None,
         messages: str = "float32",
         combiner: Combiner | str | None = None,
         personal: str | Sequence[str] = (),
@@ -137,6 +142,7 @@ class MethodStrategy(Strategy):
         self.replies = replies or Replies()
         self.loss, self.metrics = loss, metrics
         self.eval_every, self.eval_clients_every = eval_every, eval_clients_every
+        self.best, self.stop = best, (resolve_targets(stop_at), stop_after_seconds, patience)
         self.device, self.threads, self.dtype = resolve_device(device), check_threads(threads), dtype
         numbers = dtype or next(iter(trainable(self.model).values())).dtype
         self.test = None if test is None else as_samples(test, self.device, numbers)
@@ -185,6 +191,7 @@ class MethodStrategy(Strategy):
         show_log()
         simulation, engine, nodes = self._simulation(method, grid, around, run_name(out))
         engine.versions = Versions(engine.settings.attempt, self.forget)
+        observers += resolve_stops(simulation, *self.stop)
         folder = None
         if out is not None:
             nodes.num_examples.update(stored_examples(out, self.num_clients))
@@ -321,8 +328,7 @@ class MethodStrategy(Strategy):
         )
         if self.test is not None:
             nodes.shared = replace(shared, loss=describe_loss(engine.loss))
-        if self.test is not None and self.eval_clients_every is not None:  # also before the first test
-            simulation.best = simulation.history.judge = judged_by(simulation.measures.names())
+        set_judge(simulation, self.best, on_nodes=self.eval_clients_every is not None)
         engine.connect(nodes.grid, nodes, rounds, around or self, lambda: simulation.history)
         self.engine = engine
         return simulation, engine, nodes

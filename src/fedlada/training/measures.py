@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -74,6 +74,8 @@ class Measures:
             raise ValueError(
                 "personal_steps needs the clients' test samples: give client_test, such as client_test=0.2"
             )
+        self.elsewhere: Sequence[str] = ()
+        """Names of metrics that an observer adds to rows."""
         self.by_client: ClientValues = {}
         """Metrics of each client in the last round in which clients were tested."""
         with python_randomness_restored():  # reading a user's data set may draw random numbers
@@ -100,7 +102,7 @@ class Measures:
             what = "accuracy" if "accuracy" in self._tried(self.each_client.test.samples, own) else "loss"
             tests = ["client", *(["personal"] if self.options.personal_steps else [])]
             names += [f"{one}_{name}" for one in tests for metric in (what, *own) for name in spread_of(metric)]
-        return names
+        return [*names, *self.elsewhere]
 
     def _tried(self, samples: Samples, metrics: Mapping[str, Metric]) -> list[str]:
         """Names of the metrics of these samples."""

@@ -38,7 +38,8 @@ from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.transforms import error_in_check
 from fedlada.methods.validation import one_of, probability
 from fedlada.models.flat import trainable
-from fedlada.training.simulation import Simulation
+from fedlada.training.observers import StopAt, StopWithout
+from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.suggested import suggested
 from fedlada.training.target import Target, judged_by, lower_is_better
 
@@ -223,7 +224,7 @@ def check_stop(accuracy: float | None, *, has_data: bool) -> None:
         raise ValueError("stop_at_accuracy needs data to measure it on: give test, validation or client_test")
 
 
-def targets_of(simulation: Simulation, targets: Sequence[Target], accuracy: float | None) -> list[Target]:
+def _targets_of(simulation: Simulation, targets: Sequence[Target], accuracy: float | None) -> list[Target]:
     """The targets with that of the accuracy which judges the run; refuses one whose metric is not measured."""
     if accuracy is not None:
         metric = judged_by(simulation.measures.names())
@@ -238,9 +239,20 @@ def targets_of(simulation: Simulation, targets: Sequence[Target], accuracy: floa
     return list(targets)
 
 
-def check_patience(simulation: Simulation) -> None:
-    """Refuse to wait for a metric that nobody measures."""
-    simulation.measures.check_judge(simulation.best or judged_by(simulation.measures.names()))
+def resolve_stops(
+    simulation: Simulation,
+    targets: Sequence[Target],
+    seconds: float | None,
+    patience: int | None,
+    accuracy: float | None = None,
+) -> list[Observer]:
+    """The observers that end the run; refuses a metric that nobody measures."""
+    targets = _targets_of(simulation, targets, accuracy)
+    stops: list[Observer] = [StopAt(targets, seconds)] if targets or seconds is not None else []
+    if patience is not None:
+        simulation.measures.check_judge(simulation.best or judged_by(simulation.measures.names()))
+        stops.append(StopWithout(patience))
+    return stops
 
 
 def resolve_cohorts(cohorts: Cohorts | None, cohort_size: int | None) -> Cohorts:
