@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedlada.federation.weights import describe_weights
+from fedlada.flower.engine import Settings
 from fedlada.methods.combine import Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.runs.config import EVALUATED_ON, describe_loss, describe_schedule
 from fedlada.runs.parts import describe_method, words_of
 from fedlada.training.simulation import Simulation
 
-if TYPE_CHECKING:
-    from fedlada.flower.engine import Settings
-    from fedlada.flower.strategy import MethodStrategy
-
 
 def config_of(
-    strategy: MethodStrategy, method: FederatedMethod, settings: Settings, simulation: Simulation, rounds: int
+    strategy: Any, method: FederatedMethod, settings: Settings, simulation: Simulation, rounds: int
 ) -> dict[str, Any]:
-    """Everything that distinguishes a run from others, and the policy of replies, which may change."""
+    """Everything that distinguishes the run of a `MethodStrategy`, and the policy of replies, which may change."""
     digests = simulation.measures.digests()
     return {
         "engine": "flower",

@@ -1,4 +1,4 @@
-"""A check of the server optimizer before the first round, so that errors name the optimizer."""
+"""A check of a method's aggregation before the first round, so that errors name the part that is wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from torch import Tensor
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Round
+from fedlada.methods.testing.combiners import check_form
+
+
+def check_aggregation(method: FederatedMethod, params: Tensor) -> None:
+    """Refuse a method whose server optimizer or combiner violates its contract."""
+    check_server(method, params)
+    check_form(method)
 
 
 def check_server(method: FederatedMethod, params: Tensor) -> None:

@@ -28,10 +28,9 @@ from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner, Private
 from fedlada.methods.recipes import RECIPES, hyper_parameters
-from fedlada.methods.server_check import check_server
+from fedlada.methods.server_check import check_aggregation
 from fedlada.methods.state import Kept, Server, all_finite
 from fedlada.methods.testing.attacks import Attack
-from fedlada.methods.testing.combiners import check_form
 from fedlada.methods.validation import count
 from fedlada.training.history import History, Result, Row
 from fedlada.training.measures import Measures, finite
@@ -109,8 +108,7 @@ class Simulation:
         self.best = best
         """The metric by which the best model is kept; None for the metric that judges the run."""
         self.round = 0
-        check_server(engine.method, engine.initial_params())
-        check_form(engine.method)
+        check_aggregation(engine.method, engine.initial_params())
         self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
         self.history = self.history_of([])
