@@ -206,6 +206,50 @@ def test_the_best_model_is_that_of_the_lowest_likelihood_lost(tmp_path):
     assert kept(tmp_path)[:2] == ("test_nll", history["test_nll"].index(min(history["test_nll"])) + 1)
 
 
+def feddyn(out, **changes):
+    return run(out, Y, 3, method=recipes.feddyn(), cohort_size=4, lr=0.1, **changes)
+
+
+def test_the_best_model_is_the_one_that_the_metric_is_of(tmp_path):
+    """A server optimizer's other model is judged by its own metrics, also where a metric's name only looks like one."""
+    others = {}
+
+    def remember(simulation, row):
+        server = simulation.server
+        others[row["round"]] = server.params - server.optimizer["h"]
+
+    history = feddyn(tmp_path / "mean", best="test_accuracy_of_mean", callbacks=[remember]).history
+    _, round, params = kept(tmp_path / "mean")
+    assert torch.equal(params, others[round])
+    model = fedlada.load_run(tmp_path / "mean", small_net(3)).best_model()
+    assert fedlada.evaluate(model, (X, Y))["accuracy"] == history.best() == max(history["test_accuracy_of_mean"])
+    seen = []
+    alike = {"share_of_mean": lambda output, y: float((output.argmax(dim=1) == y).double().mean())}
+    watch = {"callbacks": [lambda simulation, _: seen.append(simulation.server.params)]}
+    feddyn(tmp_path / "alike", metrics=alike, best="max:test_share_of_mean", **watch)
+    _, round, params = kept(tmp_path / "alike")
+    assert torch.equal(params, seen[round - 1])
+
+
+def test_another_model_of_the_server_is_returned_by_its_name(tmp_path):
+    result = feddyn(tmp_path, rounds=3)
+    last = result.history[-1]
+    assert last["test_loss_of_mean"] != last["test_loss"]
+    stored = fedlada.load_run(tmp_path, small_net(3))
+    (tmp_path / "model.safetensors").unlink()  # as of a run that was killed
+    for one in (result, stored, fedlada.load_run(tmp_path, small_net(3))):
+        model = one.other_model("mean")
+        assert not model.training
+        assert one.evaluate((X, Y), model=model)["loss"] == last["test_loss_of_mean"]
+        with pytest.raises(ValueError, match="there is no other model 'maen' of the server: there is mean"):
+            one.other_model("maen")
+    assert feddyn(tmp_path, rounds=6).history[2] == last  # it goes on from the same state
+    plain = run(tmp_path / "plain", rounds=1)
+    for one in (plain, fedlada.load_run(tmp_path / "plain", small_net(1))):
+        with pytest.raises(ValueError, match="there is no other model 'mean' of the server: there is none"):
+            one.other_model("mean")
+
+
 def test_a_history_is_judged_by_the_metric_that_was_chosen(tmp_path):
     def explained(output, y):
         return 1 - float((output - y).square().sum() / (y - y.mean()).square().sum())

@@ -216,6 +216,10 @@ class FederatedMethod:
             return params
         return self.personal.joined(params, kept.memory[len(self.local)]["params"].to(params.device))
 
+    def other_models(self, server: Server) -> Vectors:
+        """The models that the server optimizer has besides the global one, by name."""
+        return self.server.other_models(server.params, server.optimizer)
+
     def num_vectors(self) -> tuple[int, int]:
         """Vectors of the model's size sent down and up per client and round."""
         tried = self.dry_run

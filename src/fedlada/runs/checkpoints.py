@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +18,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedlada.methods.state import Kept, Server, map_tensors, named_tensors
+from fedlada.methods.state import Kept, Server, Vectors, map_tensors, named_tensors
 from fedlada.runs.files import digest, write_atomic, write_json
 
 FORMAT = 1
+OTHERS = "other_models."
+"""Before the names of the server's other models, in the file of its state."""
 State = TypeVar("State", Server, Kept)
 
 
@@ -36,6 +38,8 @@ class Checkpoint:
     round: int
     server: Server
     kept: dict[int, Kept]
+    others: Vectors = field(default_factory=dict)
+    """The server's other models by name; they follow from its state, and are stored to be read without its method."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Checkpoints:
         """Write the state after a round and remove files that no remaining checkpoint needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"round-{state.round:06d}"
-        server = self._write(f"{name}.safetensors", state.server)
+        server = self._write(f"{name}.safetensors", state.server, state.others)
         written = {}
         for client, memory in state.kept.items():
             last = self.written.get(client)
@@ -116,10 +120,18 @@ class Checkpoints:
 
     def load_params(self, round: int) -> Tensor:
         """The global parameters after that round."""
+        return self._server(round)["params"]
+
+    def load_others(self, round: int) -> Vectors:
+        """The server's other models after that round, by name."""
+        tensors = self._server(round).items()
+        return {name.removeprefix(OTHERS): tensor for name, tensor in tensors if name.startswith(OTHERS)}
+
+    def _server(self, round: int) -> Vectors:
         manifest = self._manifest(round)
         file = manifest["server"]
         self._check(file, manifest["sha256"][file])
-        return self._tensors(file)["params"]
+        return self._tensors(file)
 
     def load_memory(self, round: int, client: int) -> dict[str, Tensor]:
         """The vectors of a client's state after that round, by name; empty if it has none."""
@@ -146,8 +158,9 @@ class Checkpoints:
         except (OSError, SafetensorError, KeyError, TypeError):
             return None
 
-    def _write(self, name: str, state: Server | Kept) -> tuple[str, str]:
-        tensors = {label: tensor.detach().cpu().contiguous() for label, tensor in named_tensors(state)}
+    def _write(self, name: str, state: Server | Kept, others: Vectors | None = None) -> tuple[str, str]:
+        named = {**dict(named_tensors(state)), **{OTHERS + label: tensor for label, tensor in (others or {}).items()}}
+        tensors = {label: tensor.detach().cpu().contiguous() for label, tensor in named.items()}
         path = self.folder / name
         write_atomic(path, lambda beside: save_file(_without_aliases(tensors), beside))
         return name, digest(path)
@@ -174,7 +187,7 @@ class Checkpoints:
             raise DamagedCheckpoint(f"the checkpoint file {path} is damaged: its checksum differs")
 
     def _read(self, file: str, like: State) -> State:
-        tensors = self._tensors(file)
+        tensors = {name: tensor for name, tensor in self._tensors(file).items() if not name.startswith(OTHERS)}
         expected = dict(named_tensors(like))
         _check_fit(self.folder / file, tensors, expected)
         names = iter(expected)

@@ -126,7 +126,8 @@ class RunFolder(Observer):
             params, row, metric = self._new_best
             self.checkpoints.save_best(params, row["round"], metric, row[column_of(metric)])
             self._new_best = None
-        self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept))
+        others = simulation.engine.method.other_models(simulation.server)
+        self.checkpoints.save(Checkpoint(simulation.round, simulation.server, simulation.kept, others))
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
     def _append(self, simulation: Simulation) -> None:
@@ -148,7 +149,7 @@ class RunFolder(Observer):
         if value is not None and is_kept and (self._best is None or is_better(metric, value, self._best)):
             self._best = value
             self._judged_by = metric
-            self._new_best = (simulation.server.params, row, metric)
+            self._new_best = (simulation.measures.judged_params(metric, row, simulation.server), row, metric)
 
     def _open(self) -> None:
         try:

@@ -16,7 +16,7 @@ from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import AS_GIVEN, Inputs
 from fedlada.methods.extras import missing
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Kept, Server
+from fedlada.methods.state import Kept, Server, Vectors
 from fedlada.models.flat import model_with
 from fedlada.training.shown import as_html, as_lines, plural
 from fedlada.training.target import ACCURACY, column_of, in_words, is_reached, judged_by, lower_is_better
@@ -174,6 +174,13 @@ def client_number(client: object, names: Sequence[str], num_clients: int | None)
     raise ValueError(f"there is no client {client!r}: give {repr(str(client)) if str(client) in names else said}")
 
 
+def other_model(model: nn.Module, others: Vectors, name: str) -> nn.Module:
+    """A copy of the model with the parameters of that name; an unknown name is refused."""
+    if name not in others:
+        raise ValueError(f"there is no other model {name!r} of the server: there is {', '.join(others) or 'none'}")
+    return model_with(model, others[name])
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """The result of a simulation."""
@@ -229,6 +236,13 @@ class Result:
         if self.engine == "flower" and self.method.personal is not None:
             raise ValueError("the personal parameters of a federation stay on its nodes: no client's model is here")
         return model_with(self.model, self.method.own_params(self.server.params, self.kept.get(number)))
+
+    def other_model(self, name: str) -> nn.Module:
+        """A model that the server optimizer has besides the global one: "mean" of FedDyn, which its authors evaluate.
+
+        Its metrics are those that end in `_of_` and its name, such as `test_accuracy_of_mean`.
+        """
+        return other_model(self.model, self.method.other_models(self.server), name)
 
     def evaluate(
         self,

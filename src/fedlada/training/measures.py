@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.clients import ClientTest, Measured
@@ -91,7 +92,7 @@ class Measures:
     def names(self) -> list[str]:
         """Names of all metrics, found by evaluating a few samples: errors are reported before the first round."""
         names = ["train_loss"]
-        others = self.engine.method.server.other_models(self.start.params, self.start.optimizer)
+        others = self.engine.method.other_models(self.start)
         for one in self.due:
             endings = ["", *(f"_of_{other}" for other in others if one.with_others)]
             names += [
@@ -125,12 +126,24 @@ class Measures:
             raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
         lower_is_better(metric)
 
+    def judged_params(self, metric: str, row: Row, server: Server) -> Tensor:
+        """The parameters that a metric of this row was measured with: the server's, or those of another of its models.
+
+        Every metric is measured with the server's own too: without that column it is a metric with such a name.
+        """
+        column = column_of(metric)
+        if any(column.startswith(f"{one.name}_") for one in self.due if one.with_others):
+            for name, params in self.engine.method.other_models(server).items():
+                if column.endswith(of := f"_of_{name}") and column.removesuffix(of) in row:
+                    return params
+        return server.params
+
     def add(self, row: Row, server: Server, kept: Mapping[int, Kept], *, is_last: bool) -> None:
         """Add the evaluations due in this round, unless present; `kept` is the method's part of client states."""
         for one in self.due:
             if f"{one.name}_loss" in row or not (is_last or row["round"] % one.every == 0):
                 continue
-            others = self.engine.method.server.other_models(server.params, server.optimizer) if one.with_others else {}
+            others = self.engine.method.other_models(server) if one.with_others else {}
             for ending, params in {"": server.params, **others}.items():
                 with self._seeded(f"{one.name} {ending}", row["round"], one.samples):
                     measured = self.engine.evaluate(params, one.samples, one.metrics, self.options)

@@ -28,7 +28,7 @@ from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
-from fedlada.training.history import NO_SINGLE_MODEL, History, client_number, plot_run
+from fedlada.training.history import NO_SINGLE_MODEL, History, client_number, other_model, plot_run
 from fedlada.training.resolve import Model, personal_of, resolve_model
 from fedlada.training.target import declared
 from fedlada.workbench.experiment import Experiment
@@ -129,6 +129,13 @@ class StoredRun:
                 return model_with(self.model, file.get_tensor("params")), int(file.metadata()["round"])
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
+
+    def other_model(self, name: str) -> nn.Module:
+        """A model that the server optimizer has besides the global one: "mean" of FedDyn, which its authors evaluate.
+
+        Its metrics are those that end in `_of_` and its name, such as `test_accuracy_of_mean`.
+        """
+        return other_model(self.model, Checkpoints(self.path / "checkpoints").load_others(self.round), name)
 
     def client_model(self, client: int | str) -> nn.Module:
         """A copy of the model, with the personal parameters of this client (its number or name) if the run has any."""
