@@ -162,6 +162,9 @@ def test_compare_sweep_and_evaluate(here, command):
     assert report["same_clients"]
     said = command("compare", "--data", "mine:no_test", "--methods", "fedavg", "--out", "none", code=2)
     assert "a comparison is on the test set, and mine:no_test returns none" in said.err
+    words = ["--data", "mine:no_test", "--client-test", 0.3, *QUICK[2:], "--methods", "fedavg", "--seeds", 0]
+    said = command("compare", *words, "--rounds", 1, "--json", "--out", "tested")
+    assert json.loads(said.out)["metric"] == "client_accuracy"
 
 
 @pytest.mark.usefixtures("theirs")

@@ -340,6 +340,31 @@ def test_a_comparison_may_have_no_target():
     assert comparison.to_csv().splitlines()[1].startswith("fedavg,0,,,,0.5,0.5,")
 
 
+@pytest.mark.parametrize("whose", ["validation", "client"])
+def test_a_bare_target_is_of_the_accuracy_that_was_measured(whose):
+    metric = f"{whose}_accuracy"
+    rows = [row(n, **{metric: n / 10, f"{whose}_loss": 1 / n}) for n in range(1, 4)]
+    comparison = Comparison({"fedavg": [History(rows)]}, 0.2)
+    assert comparison.compared == metric
+    assert comparison.rounds_to_target("fedavg") == [History(rows).rounds_to(0.2)] == [2]
+    table = comparison.to_table()
+    assert table.title.startswith(f"{whose.capitalize()} accuracy target 0.2, ")
+    assert dict(zip(table.columns, table.rows[0], strict=True))[f"final {whose} accuracy"] == "30.00 %"
+    run = record(rows=rows, config={"method": "fedavg", "dataset": "digits", "target": 0.2})
+    shown = run_payload(run, 300)["summary"]
+    assert (shown["target_metric"], shown["rounds_to_target"]) == (metric, 2)
+    charts = all_curves([run])
+    assert charts[f"{metric}-by-rounds"].targets == (0.2,)
+    assert charts[f"{whose}_loss-by-rounds"].targets == ()
+
+
+def test_without_a_target_the_metric_that_judges_is_compared():
+    histories = {name: [History(of_a_regression(*own).rows)] for name, own in RIVALS.items()}
+    assert Comparison(histories, None).compared == "test_loss"
+    assert Comparison(histories, 0.5).rounds_to_target("mine") == [None]  # a bare target is no loss
+    assert Comparison({"fedavg": [History()]}, 0.5).compared == "test_accuracy"
+
+
 RIVALS = {"fedavg": (2.0, 1.0, 0.5), "mine": (1.0, 0.25, 0.75)}
 
 

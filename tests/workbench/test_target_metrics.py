@@ -39,6 +39,15 @@ def test_a_prefix_turns_a_metric_round(tmp_path, command):
     command("report", tmp_path / "compared")
 
 
+def test_personal_layers_are_compared_by_their_clients_accuracy(tmp_path, command):
+    own = ["--personal", "*.bias", "--client-test", 0.3, "--target", 0.01]
+    compared = ["compare", *FLAGS, *own, "--methods", "fedavg", "--seeds", "0", "--json", "--out", tmp_path]
+    found = json.loads(command(*compared).out)
+    assert (found["metric"], found["methods"]["fedavg"]["rounds_to_target"]) == ("client_accuracy", [1])
+    assert "final client accuracy" in (tmp_path / "table.md").read_text()
+    assert '"target_metric":"client_accuracy"' in (tmp_path / "report.html").read_text().replace(" ", "")
+
+
 def test_a_report_lists_metrics_whose_names_say_no_direction(tmp_path, command):
     x, y = blobs()
     out = tmp_path / "run"

@@ -19,7 +19,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Kept, Server, Vectors
 from fedlada.models.flat import model_with
 from fedlada.training.shown import as_html, as_lines, plural
-from fedlada.training.target import ACCURACY, column_of, in_words, is_reached, judged_by, lower_is_better
+from fedlada.training.target import accuracy_of, column_of, in_words, is_reached, judged_by, lower_is_better
 
 if TYPE_CHECKING:
     import pandas
@@ -131,8 +131,7 @@ class History(Sequence[Row]):
 
     @property
     def _accuracy(self) -> str:
-        """The accuracy that a bare target is of; never a loss, which would be reached from the other side."""
-        return ACCURACY if lower_is_better(self.usual_judge) else self.usual_judge
+        return accuracy_of([self.usual_judge])
 
     def bytes_to(self, target: float, metric: str | None = None) -> int | None:
         """Total traffic in bytes, up and down, until the first evaluation that reached the target.

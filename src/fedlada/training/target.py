@@ -96,6 +96,12 @@ def judged_by(names: Collection[str]) -> str:
     return next((name for name in JUDGES if name in names), ACCURACY)
 
 
+def accuracy_of(names: Collection[str]) -> str:
+    """The accuracy that a bare target is of; never a loss, which would be reached from the other side."""
+    judge = judged_by(names)
+    return ACCURACY if lower_is_better(judge) else judge
+
+
 @dataclass(frozen=True)
 class Target:
     """A metric and its target value: reached at or above it, or at or below where lower is better."""

@@ -18,7 +18,7 @@ from fedlada.runs.config import read_config, refuse_another, refuse_other_than_e
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
-from fedlada.training.target import ACCURACY, LOSS, Target, column_of
+from fedlada.training.target import ACCURACY, Target, column_of
 from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.cli.values import Words
@@ -91,7 +91,7 @@ def compare(
         # Before anything is written: report missing data, and decode image files here instead of in workers.
         source = first.load_data(bars)
         first.build_cohorts(source)
-    if source.test is None:
+    if source.test is None and first.client_test is None:
         raise ValueError(f"a comparison is on the test set, and {first.dataset} returns none: use `fedlada sweep`")
     check_target(list(experiments.values()), source)
     target = Target(ACCURACY, DEFAULT_TARGET) if source.has_classes else None
@@ -119,7 +119,8 @@ def compare(
     }
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
     failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
-    value, metric = (None, LOSS) if target is None else (target.value, target.metric)
+    metric = target.metric if target is not None and isinstance(first.target, str) else None
+    value = None if target is None else target.value
     comparison = Comparison(histories, value, baseline=baseline, seeds=seeds, failures=failed, metric=metric)
     asked = {"methods": methods, "seeds": seeds, "messages": messages, **flags}
     command = command_line("compare", asked.items())
@@ -167,7 +168,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
     goals = [] if comparison.target is None else [comparison.target]
     try:
         by_rounds, by_bytes = (
-            curves(comparison.histories, column_of(comparison.metric), against=against, title=own, targets=goals)
+            curves(comparison.histories, column_of(comparison.compared), against=against, title=own, targets=goals)
             for against, own in (("rounds", title), ("megabytes", "by traffic of all clients"))
         )
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
@@ -178,7 +179,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
 def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
     name = comparison.short.replace(" ", "_")
     return {
-        "metric": column_of(comparison.metric),
+        "metric": column_of(comparison.compared),
         "target": comparison.target,
         "folder": str(folder),
         "methods": {

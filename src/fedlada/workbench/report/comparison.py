@@ -7,11 +7,12 @@ import io
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from fedlada.training.history import History
 from fedlada.training.shown import plural
-from fedlada.training.target import ACCURACY, column_of, in_words, lower_is_better
+from fedlada.training.target import ACCURACY, accuracy_of, column_of, in_words, judged_by, lower_is_better
 from fedlada.workbench.report.table import NEVER, Table, spread
 
 Number = TypeVar("Number", int, float)
@@ -30,8 +31,9 @@ class Comparison:
     """The seeds of each method's histories; 0, 1, ... where none are given."""
     failures: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The reason of each failed run, by method and seed; it has no final and no best accuracy."""
-    metric: str = ACCURACY
-    """The metric that is compared, such as `test_loss`, of which lower is better."""
+    metric: str | None = None
+    """The metric that is compared, such as `test_loss`, of which lower is better. By default it is the accuracy that
+    `History.rounds_to` takes; without a target, the metric that judges the runs."""
 
     def __post_init__(self) -> None:
         if not self.baseline:
@@ -40,10 +42,19 @@ class Comparison:
         elif self.baseline not in self.histories:
             raise ValueError(f"the baseline {self.baseline!r} is not compared; there are {', '.join(self.histories)}")
 
+    @cached_property
+    def compared(self) -> str:
+        """The metric that is compared, given or not."""
+        if self.metric is not None:
+            return self.metric
+        rows = (row for seeds in self.histories.values() for history in seeds for row in history)
+        measured = {name for row in rows for name, value in row.items() if value is not None}
+        return judged_by(measured) if self.target is None else accuracy_of(measured)
+
     @property
     def short(self) -> str:
         """The metric in a word or two."""
-        return "accuracy" if column_of(self.metric) == ACCURACY else in_words(self.metric)
+        return "accuracy" if column_of(self.compared) == ACCURACY else in_words(self.compared)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -64,9 +75,8 @@ class Comparison:
         return [self._of_target(history, History.bytes_to) for history in self.histories[method]]
 
     def _of_target(self, history: History, count: Callable[[History, float, str], int | None]) -> int | None:
-        if self.target is None or not history.measured(self.metric)[1]:
-            return None
-        return count(history, self.target, self.metric)
+        is_measured = bool(history.measured(self.compared)[1])  # not before the first evaluation
+        return count(history, self.target, self.compared) if self.target is not None and is_measured else None
 
     def speed_up(self, method: str) -> float | None:
         """The baseline's mean rounds to the target over this method's; None unless all seeds of both reached it."""
@@ -77,12 +87,12 @@ class Comparison:
 
     def final_accuracies(self, method: str) -> list[float | None]:
         """For each seed the metric at the last evaluation; None where the run failed."""
-        return self._of_whole_runs(method, lambda history: next(reversed(history.measured(self.metric)[1]), None))
+        return self._of_whole_runs(method, lambda history: next(reversed(history.measured(self.compared)[1]), None))
 
     def best_accuracies(self, method: str) -> list[float | None]:
         """For each seed the best value of the metric; None where the run failed."""
-        best = min if lower_is_better(self.metric) else max
-        return self._of_whole_runs(method, lambda history: best(history.measured(self.metric)[1], default=None))
+        best = min if lower_is_better(self.compared) else max
+        return self._of_whole_runs(method, lambda history: best(history.measured(self.compared)[1], default=None))
 
     def _of_whole_runs(self, method: str, value: Callable[[History], float | None]) -> list[float | None]:
         own = self.histories[method]
@@ -101,8 +111,8 @@ class Comparison:
         return [
             method,
             *([] if self.target is None else to_target),
-            _spread(self.final_accuracies(method), self.metric),
-            _spread(self.best_accuracies(method), self.metric),
+            _spread(self.final_accuracies(method), self.compared),
+            _spread(self.best_accuracies(method), self.compared),
             _mean([(row["bytes_up"] + row["bytes_down"]) / 1e6 for history in seeds for row in history]),
             _mean([row.get("seconds", 0.0) for history in seeds for row in history]),
         ]

@@ -22,7 +22,7 @@ def all_curves(runs: Sequence[RunRecord], band: str = "range") -> dict[str, Char
         groups: dict[str, list[Sequence[Row]]] = {}
         for run in own:
             groups.setdefault(run.group, []).append(run.rows)
-        targets = {target for run in own if (target := target_of(run.config)) is not None}
+        targets = {target for run in own if (target := target_of(run.config, run.rows)) is not None}
         for metric in _metrics(own):
             for against in X_AXES:
                 chart = curves(

@@ -90,7 +90,7 @@ def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[f
     found = _values(run, metric)
     best = (min if lower_is_better(metric) else max)((value for _, value in found), default=None)
     what, other = ("accuracy", "loss") if metric == ACCURACY else ("loss", "accuracy")
-    target = target_of(run.config)
+    target = target_of(run.config, run.rows)
     planned = run.config.get("rounds")
     return {
         "done": len(run.rows),

@@ -18,7 +18,7 @@ from fedlada.runs.clients import Names, read_clients, read_names
 from fedlada.runs.config import FREE_TO_CHANGE, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
-from fedlada.training.target import Target, declared
+from fedlada.training.target import Target, accuracy_of, declared
 from fedlada.workbench.report.command import run_command
 from fedlada.workbench.report.listing import LISTING, KnownRun, Listing, read_listing
 
@@ -229,13 +229,16 @@ def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def target_of(config: Mapping[str, Any]) -> Target | None:
-    """The target of a configuration, which can hold anything."""
+def target_of(config: Mapping[str, Any], rows: Sequence[Row]) -> Target | None:
+    """The target of a configuration, which can hold anything; a number is of the accuracy that these rows have."""
     value = config.get("target")
     try:
         target = Target.parse(value) if isinstance(value, (str, int, float)) else None
     except ValueError:
         return None
+    if target is not None and not isinstance(value, str):
+        measured = {name for row in rows for name in row if row[name] is not None}
+        return Target(accuracy_of(measured), target.value)
     return None if target is None or declared(target.metric)[0] is None else target
 
 
