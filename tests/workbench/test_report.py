@@ -12,6 +12,7 @@ import pytest
 from fedlada.methods.combine import Extrapolated
 from fedlada.methods.recipes import RECIPES
 from fedlada.plots.chart import Chart, Series
+from fedlada.plots.draw import plot_histories
 from fedlada.runs.clients import Names
 from fedlada.runs.parts import describe_method
 from fedlada.training.history import History
@@ -363,6 +364,18 @@ def test_without_a_target_the_metric_that_judges_is_compared():
     assert Comparison(histories, None).compared == "test_loss"
     assert Comparison(histories, 0.5).rounds_to_target("mine") == [None]  # a bare target is no loss
     assert Comparison({"fedavg": [History()]}, 0.5).compared == "test_accuracy"
+
+
+def test_a_metric_that_no_run_has_is_refused():
+    runs = {"fedavg": [History(record(4).rows)]}
+    with pytest.raises(ValueError, match=r"no history has a column 'test_acc'; they have .*test_accuracy, train_loss"):
+        Comparison(runs, 0.1, metric="test_acc")
+    with pytest.raises(ValueError, match="no history has a column 'test_accurracy'"):
+        plot_histories(runs, metric="test_accurracy")
+    assert Comparison({"fedavg": [History()]}, 0.1, metric="test_loss").rounds_to_target("fedavg") == [None]
+    failed = {("fedavg", 0): "it failed before its first evaluation"}
+    table = Comparison({"fedavg": [History([row(1)])]}, 0.1, failures=failed, metric="test_loss").to_table()
+    assert table.rows[0][1] == "∞"
 
 
 RIVALS = {"fedavg": (2.0, 1.0, 0.5), "mine": (1.0, 0.25, 0.75)}

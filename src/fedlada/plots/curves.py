@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeGuard
 
@@ -43,6 +43,13 @@ def curves(
         series=tuple(one for one in series if one.x),
         targets=tuple(targets),
     )
+
+
+def refuse_unmeasured(column: str, rows: Iterable[Row]) -> None:
+    """Refuse a column that none of these rows has."""
+    known = {name for row in rows for name in row}
+    if known and column not in known:
+        raise ValueError(f"no history has a column {column!r}; they have {', '.join(sorted(known))}")
 
 
 def _series(name: str, runs: Sequence[Sequence[Row]], metric: str, amount: Callable[[Row], float], band: str) -> Series:

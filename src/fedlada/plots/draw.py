@@ -14,7 +14,7 @@ import numpy as np
 from fedlada.federation.randomness import Ints
 from fedlada.methods.extras import missing
 from fedlada.plots.chart import Chart, Series
-from fedlada.plots.curves import Row, curves
+from fedlada.plots.curves import Row, curves, refuse_unmeasured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure  # re-exported
@@ -132,6 +132,8 @@ def plot_histories(
     `band="std"` is one standard deviation to either side of the mean instead.
     """
     rows = [row for seeds in histories.values() for history in seeds for row in history]
+    if metric is not None:
+        refuse_unmeasured(metric, rows)
     known = (
         name
         for name in (f"{whose}_{what}" for what in ("accuracy", "loss") for whose in ("test", "validation", "client"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from fedlada.training.history import History
+from fedlada.plots.curves import refuse_unmeasured
+from fedlada.training.history import History, Row
 from fedlada.training.shown import plural
 from fedlada.training.target import ACCURACY, accuracy_of, column_of, in_words, judged_by, lower_is_better
 from fedlada.workbench.report.table import NEVER, Table, spread
@@ -41,14 +42,18 @@ class Comparison:
             object.__setattr__(self, "baseline", usual)
         elif self.baseline not in self.histories:
             raise ValueError(f"the baseline {self.baseline!r} is not compared; there are {', '.join(self.histories)}")
+        if self.metric is not None and not self.failures:  # a failed run may have ended before its first evaluation
+            refuse_unmeasured(column_of(self.metric), self._all_rows())
+
+    def _all_rows(self) -> Iterator[Row]:
+        return (row for seeds in self.histories.values() for history in seeds for row in history)
 
     @cached_property
     def compared(self) -> str:
         """The metric that is compared, given or not."""
         if self.metric is not None:
             return self.metric
-        rows = (row for seeds in self.histories.values() for history in seeds for row in history)
-        measured = {name for row in rows for name, value in row.items() if value is not None}
+        measured = {name for row in self._all_rows() for name, value in row.items() if value is not None}
         return judged_by(measured) if self.target is None else accuracy_of(measured)
 
     @property
