@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedlada.methods.combine import Extrapolated
 from fedlada.methods.recipes import RECIPES
+import fedlada
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.draw import plot_histories
 from fedlada.runs.clients import Names
@@ -30,6 +33,7 @@ from fedlada.workbench.report.records import StoredFiles, find_runs, named, read
 from fedlada.workbench.report.stored import read_charts, read_tables, write_charts, write_tables
 from fedlada.workbench.report.table import Table
 from run_records import record, row
+from tasks import blobs, small_net
 
 pytestmark = pytest.mark.slow
 
@@ -376,6 +380,31 @@ def test_a_metric_that_no_run_has_is_refused():
     failed = {("fedavg", 0): "it failed before its first evaluation"}
     table = Comparison({"fedavg": [History([row(1)])]}, 0.1, failures=failed, metric="test_loss").to_table()
     assert table.rows[0][1] == "∞"
+
+
+def test_histories_are_given_alone_in_lists_or_as_results():
+    history = History(record(4).rows)
+    plain = Comparison({"fedavg": [history]}, 0.03).to_table()
+    for runs in (history, [history.rows], (history,), SimpleNamespace(history=history)):
+        assert Comparison({"fedavg": runs}, 0.03).to_table() == plain
+        assert len(plot_histories({"fedavg": runs}).axes[0].lines) == 1
+    result = fedlada.simulate(small_net(3), blobs(), test=blobs(), rounds=1, device="cpu")
+    assert Comparison({"fedlada": [result, result.history]}, 0.0).rounds_to_target("fedlada") == [1, 1]
+    assert Comparison({"fedavg": [], "mine": history}, 0.03).rounds_to_target("fedavg") == []
+    said = r"the runs of 'mine' must be histories or results, a list with one for each seed, got "
+    for wrong, kind in ((3, "int"), ("text", "str"), ([history, 0.5], "a list with float"), ({0: history}, "dict")):
+        for show in (plot_histories, partial(Comparison, target=0.5)):
+            with pytest.raises(ValueError, match=f"{said}{kind}$"):
+                show({"fedavg": history, "mine": wrong})
+    for show in (plot_histories, partial(Comparison, target=0.5)):
+        with pytest.raises(ValueError, match=r"histories must be a dict such as {'fedavg': \[history\]}, got list"):
+            show([history])
+
+
+def test_a_title_tells_that_methods_have_different_numbers_of_seeds():
+    one = History(record(4).rows)
+    assert Comparison({"fedavg": [one] * 3, "mine": [one] * 2}, 0.5).to_table().title.endswith(" over 2 to 3 seeds")
+    assert Comparison({"fedavg": [one] * 3, "mine": [one] * 3}, 0.5).to_table().title.endswith(" over 3 seeds")
 
 
 RIVALS = {"fedavg": (2.0, 1.0, 0.5), "mine": (1.0, 0.25, 0.75)}

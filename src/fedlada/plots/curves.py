@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -13,6 +13,19 @@ from fedlada.plots.chart import Chart, Series
 
 Row = Mapping[str, Any]
 """One round of a run's history."""
+
+
+class HasHistory(Protocol):
+    """A result, or a stored run."""
+
+    @property
+    def history(self) -> Sequence[Row]:
+        """Its rounds."""
+
+
+Run = Sequence[Row] | HasHistory
+Runs = Run | Sequence[Run]
+"""The runs of one method: one for each seed, or a single one."""
 X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "rounds": ("round", lambda _: 1.0),
     "megabytes": ("megabytes, up + down", lambda row: (_of(row, "bytes_up") + _of(row, "bytes_down")) / 1e6),
@@ -43,6 +56,37 @@ def curves(
         series=tuple(one for one in series if one.x),
         targets=tuple(targets),
     )
+
+
+def seeds_by_name(histories: Mapping[str, Runs]) -> dict[str, list[Sequence[Row]]]:
+    """The histories of each method, one for each seed; refuses anything else."""
+    if not isinstance(histories, Mapping):
+        raise ValueError(f"histories must be a dict such as {{'fedavg': [history]}}, got {type(histories).__name__}")
+    return {name: _seeds(name, runs) for name, runs in histories.items()}
+
+
+def _seeds(name: str, runs: Any) -> list[Sequence[Row]]:
+    if isinstance(runs, (list, tuple)) and not runs:
+        return []
+    if _is_history(own := _history_of(runs)):
+        return [own]
+    found = [_history_of(one) for one in runs] if isinstance(runs, (list, tuple)) else []
+    if found and all(map(_is_history, found)):
+        return found
+    wrong = next((type(one).__name__ for one in found if not _is_history(one)), "")
+    kind = type(runs).__name__
+    raise ValueError(
+        f"the runs of {name!r} must be histories or results, a list with one for each seed, got "
+        f"{f'a {kind} with {wrong}' if wrong else kind}"
+    )
+
+
+def _history_of(run: Any) -> Any:
+    return getattr(run, "history", run)
+
+
+def _is_history(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(row, Mapping) for row in value)
 
 
 def refuse_unmeasured(column: str, rows: Iterable[Row]) -> None:

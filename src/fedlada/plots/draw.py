@@ -14,7 +14,7 @@ import numpy as np
 from fedlada.federation.randomness import Ints
 from fedlada.methods.extras import missing
 from fedlada.plots.chart import Chart, Series
-from fedlada.plots.curves import Row, curves, refuse_unmeasured
+from fedlada.plots.curves import Runs, curves, refuse_unmeasured, seeds_by_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure  # re-exported
@@ -120,7 +120,7 @@ def save_chart(
 
 
 def plot_histories(
-    histories: Mapping[str, Sequence[Sequence[Row]]],
+    histories: Mapping[str, Runs],
     *,
     metric: str | None = None,
     target: float | None = None,
@@ -129,9 +129,11 @@ def plot_histories(
 ) -> Figure:
     """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed.
 
-    `band="std"` is one standard deviation to either side of the mean instead.
+    `histories` has a list of histories or results by each method's name, or a single one. `band="std"` is one standard
+    deviation to either side of the mean instead.
     """
-    rows = [row for seeds in histories.values() for history in seeds for row in history]
+    groups = seeds_by_name(histories)
+    rows = [row for seeds in groups.values() for history in seeds for row in history]
     if metric is not None:
         refuse_unmeasured(metric, rows)
     known = (
@@ -141,7 +143,7 @@ def plot_histories(
     )
     chosen = metric or next(known, "train_loss")
     targets = () if target is None else (target,)
-    return draw_chart(curves(histories, chosen, title=title, targets=targets, band=band))
+    return draw_chart(curves(groups, chosen, title=title, targets=targets, band=band))
 
 
 def _draw(axes: Any, series: Series, number: int, bars: list[Series]) -> None:

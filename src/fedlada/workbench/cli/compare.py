@@ -168,7 +168,7 @@ def _write(folder: Path, comparison: Comparison, experiment: Experiment, command
     goals = [] if comparison.target is None else [comparison.target]
     try:
         by_rounds, by_bytes = (
-            curves(comparison.histories, column_of(comparison.compared), against=against, title=own, targets=goals)
+            curves(comparison.runs, column_of(comparison.compared), against=against, title=own, targets=goals)
             for against, own in (("rounds", title), ("megabytes", "by traffic of all clients"))
         )
         save_chart(by_rounds, folder / "comparison", ["png"], beside=[by_bytes])
@@ -191,6 +191,6 @@ def _as_json(comparison: Comparison, folder: Path) -> dict[str, Any]:
                 f"best_{name}": comparison.best_accuracies(method),
                 "failures": {str(seed): why for (name, seed), why in comparison.failures.items() if name == method},
             }
-            for method in comparison.histories
+            for method in comparison.runs
         },
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from fedlada.plots.curves import refuse_unmeasured
+from fedlada.plots.curves import Runs, refuse_unmeasured, seeds_by_name
 from fedlada.training.history import History, Row
 from fedlada.training.shown import plural
 from fedlada.training.target import ACCURACY, accuracy_of, column_of, in_words, judged_by, lower_is_better
@@ -23,7 +23,8 @@ Number = TypeVar("Number", int, float)
 class Comparison:
     """Histories of several methods, each over the same seeds, and the value to reach, by default an accuracy."""
 
-    histories: Mapping[str, Sequence[History]]
+    histories: Mapping[str, Runs]
+    """Of each method a list of histories or results, one for each seed, or a single one."""
     target: float | None
     """None if there is no target: only final and best values are compared."""
     baseline: str = ""
@@ -36,17 +37,26 @@ class Comparison:
     """The metric that is compared, such as `test_loss`, of which lower is better. By default it is the accuracy that
     `History.rounds_to` takes; without a target, the metric that judges the runs."""
 
+    @cached_property
+    def runs(self) -> dict[str, list[History]]:
+        """The histories of each method, one for each seed."""
+        given = seeds_by_name(self.histories).items()
+        return {
+            name: [one if isinstance(one, History) else History(list(map(dict, one))) for one in own]
+            for name, own in given
+        }
+
     def __post_init__(self) -> None:
         if not self.baseline:
-            usual = "fedavg" if "fedavg" in self.histories else next(iter(self.histories), "")
+            usual = "fedavg" if "fedavg" in self.runs else next(iter(self.runs), "")
             object.__setattr__(self, "baseline", usual)
-        elif self.baseline not in self.histories:
-            raise ValueError(f"the baseline {self.baseline!r} is not compared; there are {', '.join(self.histories)}")
+        elif self.baseline not in self.runs:
+            raise ValueError(f"the baseline {self.baseline!r} is not compared; there are {', '.join(self.runs)}")
         if self.metric is not None and not self.failures:  # a failed run may have ended before its first evaluation
             refuse_unmeasured(column_of(self.metric), self._all_rows())
 
     def _all_rows(self) -> Iterator[Row]:
-        return (row for seeds in self.histories.values() for history in seeds for row in history)
+        return (row for seeds in self.runs.values() for history in seeds for row in history)
 
     @cached_property
     def compared(self) -> str:
@@ -69,15 +79,15 @@ class Comparison:
 
     def rows(self) -> list[list[str]]:
         """One row of text per method, in the order of `columns`."""
-        return [self._row(name) for name in self.histories]
+        return [self._row(name) for name in self.runs]
 
     def rounds_to_target(self, method: str) -> list[int | None]:
         """For each seed the round of the first evaluation that reached the target."""
-        return [self._of_target(history, History.rounds_to) for history in self.histories[method]]
+        return [self._of_target(history, History.rounds_to) for history in self.runs[method]]
 
     def bytes_to_target(self, method: str) -> list[int | None]:
         """Total traffic up to that round, for each seed."""
-        return [self._of_target(history, History.bytes_to) for history in self.histories[method]]
+        return [self._of_target(history, History.bytes_to) for history in self.runs[method]]
 
     def _of_target(self, history: History, count: Callable[[History, float, str], int | None]) -> int | None:
         is_measured = bool(history.measured(self.compared)[1])  # not before the first evaluation
@@ -86,7 +96,7 @@ class Comparison:
     def speed_up(self, method: str) -> float | None:
         """The baseline's mean rounds to the target over this method's; None unless all seeds of both reached it."""
         own, base = _arrived(self.rounds_to_target(method)), _arrived(self.rounds_to_target(self.baseline))
-        if len(own) < len(self.histories[method]) or len(base) < len(self.histories[self.baseline]):
+        if len(own) < len(self.runs[method]) or len(base) < len(self.runs[self.baseline]):
             return None
         return statistics.fmean(base) / statistics.fmean(own)
 
@@ -100,12 +110,12 @@ class Comparison:
         return self._of_whole_runs(method, lambda history: best(history.measured(self.compared)[1], default=None))
 
     def _of_whole_runs(self, method: str, value: Callable[[History], float | None]) -> list[float | None]:
-        own = self.histories[method]
+        own = self.runs[method]
         names = self.seeds or range(len(own))
         return [None if (method, seed) in self.failures else value(one) for seed, one in zip(names, own, strict=True)]
 
     def _row(self, method: str) -> list[str]:
-        seeds = self.histories[method]
+        seeds = self.runs[method]
         speed_up = self.speed_up(method)
         sizes = self.bytes_to_target(method)
         to_target = [
@@ -124,13 +134,14 @@ class Comparison:
 
     def to_table(self) -> Table:
         """The table that is printed, written and shown on a page."""
-        num_seeds = max(map(len, self.histories.values()), default=0)
+        fewest, most = (few(map(len, self.runs.values()), default=0) for few in (min, max))
+        seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
         goal = "" if self.target is None else f" target {self.target:g}"
         speed_up = (
             f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run."
         )
         return Table(
-            title=f"{self.short.capitalize()}{goal}, mean ± standard deviation over {plural(num_seeds, 'seed')}",
+            title=f"{self.short.capitalize()}{goal}, mean ± standard deviation over {seeds}",
             columns=self.columns,
             rows=tuple(tuple(row) for row in self.rows()),
             notes=(
@@ -147,7 +158,7 @@ class Comparison:
         name = self.short.replace(" ", "_")
         measured = (f"final_{name}", f"best_{name}")
         writer.writerow(["method", "seed", "target", "rounds_to_target", "bytes_to_target", *measured, "failure"])
-        for method, own in self.histories.items():
+        for method, own in self.runs.items():
             seeds = self.seeds or range(len(own))
             columns = (
                 self.rounds_to_target(method),
