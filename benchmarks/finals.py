@@ -25,7 +25,7 @@ from many_runs import Kept, folder_name, identity, options, show
 
 from fedlada.methods.recipes import RECIPES
 from fedlada.paper.published import NAMES
-from fedlada.paper.theory.fits import interval
+from fedlada.plots.interval import interval
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.workbench.campaign.archive import read_archive

@@ -488,7 +488,7 @@ def final_rows(results: Results, network: str, size: Size) -> list[tuple[str, ..
 
 
 def interval_text(points: Sequence[float]) -> str:
-    from fedlada.paper.theory.fits import interval  # needs scipy
+    from fedlada.plots.interval import interval  # needs scipy
 
     if len(points) < 2:
         return "-"

@@ -19,6 +19,7 @@ from fedlada.methods.state import Upload
 from fedlada.paper.theory import amendment, fits, horizon, scales, speedup, study
 from fedlada.paper.theory.problem import make_problem
 from fedlada.paper.theory.trajectory import rounds
+from fedlada.plots.interval import interval
 
 pytestmark = pytest.mark.slow
 
@@ -164,8 +165,8 @@ def test_intervals_cover_the_slope_as_often_as_they_say():
     for freedom, quantile in ((1, 12.7062), (2, 4.3027), (7, 2.3646), (30, 2.0423)):
         values = generator(freedom, "test quantiles").normal(size=freedom + 1)
         half = quantile * statistics.stdev(values) / math.sqrt(len(values))
-        assert fits.interval(values).high - fits.interval(values).mean == pytest.approx(half, rel=1e-4)
-    wide, narrow = fits.interval([1.0, 2.0, 4.0], choices=7), fits.interval([1.0, 2.0, 4.0])
+        assert interval(values).high - interval(values).mean == pytest.approx(half, rel=1e-4)
+    wide, narrow = interval([1.0, 2.0, 4.0], choices=7), interval([1.0, 2.0, 4.0])
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
     # 7/3 with the standard deviation 1.5275 of three values, and the quantile of two degrees of freedom.
     assert narrow.high == pytest.approx(7 / 3 + 4.3027 * 1.52753 / math.sqrt(3), abs=1e-3)

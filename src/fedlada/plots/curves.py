@@ -10,6 +10,7 @@ import numpy as np
 
 from fedlada.methods.validation import one_of
 from fedlada.plots.chart import Chart, Series
+from fedlada.plots.interval import interval
 
 Row = Mapping[str, Any]
 """One round of a run's history."""
@@ -32,8 +33,9 @@ X_AXES: dict[str, tuple[str, Callable[[Row], float]]] = {
     "seconds": ("seconds of training", lambda row: _of(row, "seconds")),
 }
 """Horizontal axes: the label, and each round's increment."""
-BANDS = ("range", "std")
-"""Spread over seeds: from the lowest to the highest, or one standard deviation to either side of the mean."""
+BANDS = ("range", "std", "ci")
+"""Spread over seeds: from the lowest to the highest, one standard deviation to either side of the mean, or the 95 %
+confidence interval of the mean."""
 
 
 def curves(
@@ -109,6 +111,9 @@ def _series(name: str, runs: Sequence[Sequence[Row]], metric: str, amount: Calla
     if band == "std":
         deviation = table[..., 1].std(axis=0, ddof=1)
         low, high = y - deviation, y + deviation
+    elif band == "ci":
+        every = [interval(values) for values in table[..., 1].T.tolist()]
+        low, high = np.array([(one.low, one.high) for one in every]).T
     return Series(name, _floats(x), _floats(y), _floats(low), _floats(high))
 
 

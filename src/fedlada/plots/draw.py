@@ -130,7 +130,7 @@ def plot_histories(
     """Each method's mean over its seeds against rounds, with a band from the lowest to the highest seed.
 
     `histories` has a list of histories or results by each method's name, or a single one. `band="std"` is one standard
-    deviation to either side of the mean instead.
+    deviation to either side of the mean instead, `band="ci"` its 95 % confidence interval by Student's t (needs scipy).
     """
     groups = seeds_by_name(histories)
     rows = [row for seeds in groups.values() for history in seeds for row in history]

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from fedlada import recipes
 from fedlada.methods.method import FederatedMethod
-from fedlada.paper.theory.fits import interval, slope_over_seeds
+from fedlada.paper.theory.fits import slope_over_seeds
 from fedlada.paper.theory.horizon import gradient_norms
 from fedlada.paper.theory.problem import Problem, make_problem
 from fedlada.paper.theory.trajectory import rounds
 from fedlada.plots.chart import Chart, Series
+from fedlada.plots.interval import interval
 from fedlada.workbench.report.table import Table
 
 NUM_CLIENTS, COHORT_SIZE, NUM_STEPS = 32, 8, 32

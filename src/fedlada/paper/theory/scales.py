@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.paper.theory import amendment, speedup
-from fedlada.paper.theory.fits import scipy_stats
 from fedlada.plots.chart import Chart
+from fedlada.plots.interval import scipy_stats
 from fedlada.workbench.report.table import Table
 
 

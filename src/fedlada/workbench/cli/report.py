@@ -41,7 +41,8 @@ from fedlada.workbench.report.watch import HOST, LiveReport, serve
     type=NearestChoice(BANDS),
     default="range",
     show_default=True,
-    help="Band of a curve over its seeds, in pictures: lowest to highest, or one standard deviation.",
+    help="Band of a curve over its seeds, in pictures: lowest to highest, one standard deviation, or the mean's 95 % "
+    "confidence interval (ci).",
 )
 def report(
     folders: tuple[Path, ...], out: Path | None, title: str | None, plots: Path | None, formats: list[str], band: str
