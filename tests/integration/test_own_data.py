@@ -167,6 +167,28 @@ def test_compare_sweep_and_evaluate(here, command):
     assert json.loads(said.out)["metric"] == "client_accuracy"
 
 
+def test_the_default_cohort_is_at_most_all_clients(here, command):
+    own = ["--data", "mine:with_clients", "--lr", 0.1, "--rounds", 1, "--device", "cpu"]
+    run = ["run", *own, "--method", "fedavg", "--out", "run"]
+    assert "1 round of 3 of 3 clients" in command(*run).err
+    config = json.loads((here / "run" / "config.json").read_text())
+    assert config["cohort_size"] == 3
+    assert rows(here / "run")[0]["clients"] == [0, 1, 2]
+    assert "--cohort-size 3" in run_command(config, here / "run")
+    command(*run[:-1], "run", "--cohort-size", 3, "--quiet")  # the same run
+    command("resume", "run", "--data", "mine:with_clients", "--rounds", 2, "--quiet")
+    assert len(rows(here / "run")) == 2
+    refused = "cohort_size is 5, but there are only 3 clients"
+    assert refused in command("run", *own, "--cohort-size", 5, "--out", "five", code=2).err
+    command("compare", *own, "--methods", "fedavg", "--seeds", 0, "--jobs", 1, "--json", "--out", "rivals")
+    assert rows(here / "rivals" / "fedavg-seed0")[0]["clients"] == [0, 1, 2]
+    swept = ["sweep", *own, "--method", "fedavg", "--set", "batch_size=10,20", "--jobs", 1, "--json", "--out"]
+    assert "--cohort-size 3" in json.loads(command(*swept, "swept").out)["command"]
+    named = json.loads(command(*swept, "again", "--cohort-size", 3, "--cache", "swept/runs").out)
+    assert "--cohort-size 3" in named["command"]
+    assert len(list((here / "swept" / "runs").glob("*/config.json"))) == 2  # the same runs
+
+
 @pytest.mark.usefixtures("theirs")
 @pytest.mark.parametrize(
     "words",

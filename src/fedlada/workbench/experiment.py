@@ -41,7 +41,7 @@ from fedlada.training.observers import Callback
 from fedlada.training.resolve import resolve_messages
 from fedlada.training.target import Target, stop_by
 from fedlada.training.trackers import TensorBoard
-from fedlada.workbench.federation import check_clients, cohorts_of, partition_of, schedule_of, suited_clients
+from fedlada.workbench import federation
 from fedlada.workbench.presets import preset
 from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
 
@@ -156,7 +156,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         if self.personal and self.validation:
             raise ValueError("with --personal there is no single model: use --client-test, not --validation")
         full = self.resolved()
-        check_clients(self, full)
+        federation.check_clients(self, full)
         if self.target is not None:
             Target.parse(self.target)
         if self.stop_at_target and self.target is None:
@@ -175,7 +175,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     @cached_property
     def _full(self) -> Experiment:
-        suited = suited_clients(self, preset(self.dataset, self.method))
+        suited = federation.suited_clients(self, preset(self.dataset, self.method))
         defaults = {} if is_own(self.method) else hyper_parameters(self.method)
         hyper = {**defaults, **suited.pop("hyper"), **self.hyper}
         missing = {name: value for name, value in suited.items() if getattr(self, name) is None and value is not None}
@@ -212,15 +212,15 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     def build_schedule(self) -> Schedule:
         """The clients' learning rate in each round."""
-        return schedule_of(self.resolved())
+        return federation.schedule_of(self.resolved())
 
     def build_partition(self, source: Source | None) -> Partition:
         """The partition of the samples among clients."""
-        return partition_of(self.resolved(), source)
+        return federation.partition_of(self.resolved(), source)
 
     def build_cohorts(self, source: Source) -> Cohorts:
         """The sampling of cohorts."""
-        return cohorts_of(self.resolved(), source)
+        return federation.cohorts_of(self.resolved(), source)
 
     def load_data(self, progress: Progress | None = None) -> Source:
         """The data set."""
@@ -252,8 +252,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
         self, callbacks: Sequence[Callback] = (), source: Source | None = None, out: str | Path | None = None
     ) -> Result:
         """Run it; `out` is the run folder, and a run found there is resumed."""
-        full = self.resolved()
-        source = source or full.load_data()
+        data = source = source or self.load_data()
+        full: Experiment = federation.with_known_cohort(self, lambda: data).resolved()
         assert full.batch_size is not None
         trackers = [TensorBoard(Path(out) / "events")] if self.tensorboard and out is not None else []
         return simulate(
@@ -279,7 +279,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             patience=full.patience,
             callbacks=[*callbacks, *trackers],
             progress=False,  # the caller shows progress in its own way
-            out=None if out is None else self.folder(out),
+            out=None if out is None else full.folder(out),
             engine=full.engine,
             precision=full.precision,
             ordered=full.ordered,

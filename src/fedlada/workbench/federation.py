@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,18 @@ def suited_clients(given: Full, suited: dict[str, Any]) -> dict[str, Any]:
     if (known := given.num_clients or num_clients) is not None:
         sizes.append(known)
     return {**suited, "partition": partition, "num_clients": num_clients, "cohort_size": min(sizes)}
+
+
+def with_known_cohort(given: Full, read: Callable[[], Source]) -> Any:
+    """The same experiment; its default number of clients per round is at most that of the clients which the data name.
+
+    The data are read only if the number of clients comes from them.
+    """
+    full = given.resolved()
+    if given.cohort_size is not None or full.num_clients is not None:
+        return given
+    num_clients = num_clients_of(full, read())
+    return given if full.cohort_size <= num_clients else replace(given, cohort_size=num_clients)
 
 
 def named_clients(given: Full) -> int | None:

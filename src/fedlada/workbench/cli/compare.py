@@ -23,6 +23,7 @@ from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experim
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.cli.values import Words
 from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.federation import with_known_cohort
 from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.report.command import command_line
@@ -90,6 +91,8 @@ def compare(
     with Chores(quiet=quiet or as_json) as bars:
         # Before anything is written: report missing data, and decode image files here instead of in workers.
         source = first.load_data(bars)
+        experiments = {key: with_known_cohort(one, lambda: source) for key, one in experiments.items()}
+        first = next(iter(experiments.values()))
         first.build_cohorts(source)
     if source.test is None and first.client_test is None:
         raise ValueError(f"a comparison is on the test set, and {first.dataset} returns none: use `fedlada sweep`")

@@ -40,7 +40,7 @@ from fedlada.workbench.cli.flags import (
 from fedlada.workbench.cli.output import new_folder
 from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
-from fedlada.workbench.federation import num_clients_of
+from fedlada.workbench.federation import num_clients_of, with_known_cohort
 from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.target import check_target
@@ -144,6 +144,7 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool,
     quiet = quiet or not is_first
     with Chores(quiet=quiet or as_json) as bars:
         source = experiment.load_data(bars)
+    experiment = with_known_cohort(experiment, lambda: source)
     experiment.build_cohorts(source)  # errors about the data are reported first
     if checks_target:
         check_target([experiment], source)

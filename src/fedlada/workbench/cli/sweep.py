@@ -6,11 +6,13 @@ import itertools
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fedlada.data.source import Source
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.methods.validation import count
@@ -26,6 +28,7 @@ from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experim
 from fedlada.workbench.cli.output import new_folder, print_tables
 from fedlada.workbench.cli.values import OFF, NearestChoice, Words
 from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.federation import with_known_cohort
 from fedlada.workbench.report.command import command_line, run_command
 from fedlada.workbench.report.landscape import RIVALS, landscape
 from fedlada.workbench.report.table import Table
@@ -170,7 +173,8 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
         method = values.get("method", usual)
         beside = {name: value for name, value in given.items() if RIVALS.get(name) not in values}
         own = flags_of(method, methods, {**beside, **values, "method": method})
-        experiments = tuple(build_experiment(own, seed=seed) for seed in seeds)
+        built = (build_experiment(own, seed=seed) for seed in seeds)
+        experiments = tuple(with_known_cohort(one, partial(_data_of, one)) for one in built)
         kept = {name: value for name, value in values.items() if name in own}
         candidate = Candidate({name: _value_of(experiments[0], name) for name in axes} if alone else kept, experiments)
         found.setdefault(json.dumps(experiments[0].to_json(), sort_keys=True), candidate)
@@ -180,6 +184,10 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
     # In the order of the grid, so that an unsorted table is readable.
     drawn = permutation(bits(0, "sweep"), len(everything))[: flags["sample"]]
     return [everything[number] for number in sorted(drawn.tolist())]
+
+
+def _data_of(experiment: Experiment) -> Source:
+    return data_facts(experiment).source
 
 
 def _value_of(experiment: Experiment, name: str) -> Any:
