@@ -149,7 +149,8 @@ def simulate(
         loss: a function of outputs and targets; by default cross-entropy for class indices, binary cross-entropy for
             targets of 0 and 1 with one output each, squared error for floats. `result.loss` has its name.
         metrics: functions of all test outputs and targets, by name; they appear as `test_<name>`, and of each client as
-            `client_<name>`. They need `test`, `validation` or `client_test`.
+            `client_<name>`. They need `test`, `validation` or `client_test`. One may be called `accuracy` where none is
+            built in; the run is then judged by it.
         eval_every: rounds between evaluations; the last round is always evaluated.
         eval_train_every: rounds between evaluations on the clients' training data, without augmentation; a sample that
             several clients hold counts for each: `full_train_loss` and `full_train_accuracy`.

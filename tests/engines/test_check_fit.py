@@ -437,6 +437,39 @@ def test_a_metric_does_not_replace_a_built_in_one(name):
         run(small_net(), metrics={name: lambda *_: 1.0})
 
 
+class WithFeatures(nn.Module):
+    """Returns its outputs and what they are made from, as methods do that regularize features."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        z = self.body(x).tanh()
+        return self.head(z), z
+
+
+def test_an_accuracy_of_ones_own_where_none_is_built_in():
+    def accuracy(output, y):
+        return float((output[0].argmax(dim=1) == y).double().mean())
+
+    def loss(output, y):
+        return F.cross_entropy(output[0], y) + 0.01 * output[1].square().mean()
+
+    options = {"loss": loss, "metrics": {"accuracy": accuracy}, "client_test": 0.3}
+    result = run(WithFeatures(), **options)
+    last = result.history[-1]
+    expected = accuracy(result.model(torch.as_tensor(X, dtype=torch.float32)), torch.as_tensor(Y))
+    assert last["test_accuracy"] == expected > 0
+    assert {"client_loss", "client_accuracy", "client_accuracy_worst_decile"} <= last.keys()
+    assert result.history.judged_by == "test_accuracy"
+    assert result.history.best() == max(result.history["test_accuracy"])
+    assert result.history.rounds_to(0.0) == 1
+    assert len(run(WithFeatures(), **options, stop_at_accuracy=0.0).history) == 1
+    assert len(run(WithFeatures(), **{**options, "test": None}, stop_at_accuracy=0.0).history) == 1
+    assert result.evaluate((X, Y), loss, metrics={"accuracy": accuracy})["accuracy"] == expected
+
+
 def test_metrics_need_test_data():
     hits = {"hits": lambda *_: 1.0}
     with pytest.raises(ValueError, match="give test=, validation= or client_test=, or leave metrics out"):

@@ -33,6 +33,11 @@ def test_metrics_of_a_users_own_have_their_spread():
     assert not any(name.endswith("_missing") for name in found)
 
 
+def test_an_accuracy_of_the_users_own_is_left_out_where_it_fails():
+    found = columns("client", {0: {"loss": 1.0, "accuracy": math.nan}, 1: {"loss": 3.0, "accuracy": 0.5}}, ["accuracy"])
+    assert (found["client_loss"], found["client_accuracy"], found["client_accuracy_missing"]) == (2.0, 0.5, 1)
+
+
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
 def test_what_is_not_finite_is_left_out_and_counted(bad):
     found = columns("client", {0: {"loss": 1.0, "r2": bad}, 1: {"loss": 1.0, "r2": 0.25}, 2: {"loss": 1.0, "r2": 0.75}})

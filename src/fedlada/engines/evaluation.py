@@ -244,13 +244,17 @@ def evaluate_trained(
 
 
 def check_metrics(metrics: Any) -> dict[str, Metric]:
-    """The metrics by name; refuses anything else."""
+    """The metrics by name; refuses anything else. Whether an accuracy is built in depends on outputs and targets."""
     if not isinstance(metrics, Mapping) or not all(callable(one) for one in metrics.values()):
         raise ValueError(f"metrics must be a dict of functions by name, as in {{'f1': f1}}, got {metrics!r}")
-    for name in metrics:
-        if name in BUILT_IN:
-            raise ValueError(f"the metric {name!r} would replace the built-in one: call it 'my_{name}', say")
+    if "loss" in metrics:
+        raise ValueError(replaces_built_in("loss"))
     return dict(metrics)
+
+
+def replaces_built_in(name: str) -> str:
+    """The error of a metric with the name of a built-in one."""
+    return f"the metric {name!r} would replace the built-in one: call it 'my_{name}', say"
 
 
 def _on_host(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +36,9 @@ class EachClient:
     metrics: Mapping[str, Metric]
 
     def __post_init__(self) -> None:
-        columns = Counter(f"{name}{of}" for name in (*BUILT_IN, *self.metrics) for of in (*SPREAD, MISSING))
+        columns = Counter(
+            f"{name}{of}" for name in dict.fromkeys((*BUILT_IN, *self.metrics)) for of in (*SPREAD, MISSING)
+        )
         if twice := [name for name, number in columns.items() if number > 1]:
             raise ValueError(f"two metrics of each client would be stored as 'client_{twice[0]}': rename one of them")
 
@@ -90,15 +92,18 @@ class EachClient:
             return measure(module, self.test, rows, self.engine.loss, batch_size, self.metrics)
 
 
-def columns(prefix: str, measured: Measured) -> dict[str, float]:
+def columns(prefix: str, measured: Measured, own: Collection[str] = ()) -> dict[str, float]:
     """Over clients: the mean, the mean of the worst tenth (at least one) and the standard deviation.
 
-    They are those of the accuracy, or of the loss without one, and of each metric of the user's. Values that are not
-    finite are left out and counted: a client may have no target that counts, or too few samples for a metric.
+    They are those of the built-in accuracy, or of the loss without one, and of each metric of the user's, whose names
+    are `own` if they could be built-in ones. Values that are not finite are left out and counted: a client may have no
+    target that counts, or too few samples for a metric.
     """
-    what = "accuracy" if all("accuracy" in one for one in measured.values()) else "loss"
+    is_built_in = "accuracy" not in own and all("accuracy" in one for one in measured.values())
+    what = "accuracy" if is_built_in else "loss"
+    users = (name for one in measured.values() for name in one if name in own or name not in BUILT_IN)
     found: dict[str, float] = {}
-    for name in dict.fromkeys([what, *(name for one in measured.values() for name in one if name not in BUILT_IN)]):
+    for name in dict.fromkeys([what, *users]):
         values = [one[name] for one in measured.values()]
         known = [value for value in values if math.isfinite(value)]
         found |= _spread(prefix, name, known)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.clients import ClientTest, Measured
 from fedlada.engines.engine import Engine
-from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics
+from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics, replaces_built_in
 from fedlada.federation.plan import Plan, Rounds
 from fedlada.federation.randomness import bits, permutation, seeded, torch_seed
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
@@ -82,6 +82,8 @@ class Measures:
         with python_randomness_restored():  # reading a user's data set may draw random numbers
             for what, samples in given.items():
                 engine.check_test(samples, what)
+        if "accuracy" in metrics and any("accuracy" in self._tried(samples, {}) for samples in given.values()):
+            raise ValueError(replaces_built_in("accuracy"))
         if metrics:
             self.names()
 
@@ -100,7 +102,8 @@ class Measures:
             ]
         if self.each_client is not None:
             own = self.each_client.metrics
-            what = "accuracy" if "accuracy" in self._tried(self.each_client.test.samples, own) else "loss"
+            built_in = [name for name in self._tried(self.each_client.test.samples, own) if name not in own]
+            what = "accuracy" if "accuracy" in built_in else "loss"
             tests = ["client", *(["personal"] if self.options.personal_steps else [])]
             names += [f"{one}_{name}" for one in tests for metric in (what, *own) for name in spread_of(metric)]
         return [*names, *self.elsewhere]
@@ -166,7 +169,7 @@ class Measures:
         values: ClientValues = self.by_client if self.by_client.get("round") == round else {"round": round}
 
         def add(prefix: str, measured: Measured) -> None:
-            row.update({name: finite(value) for name, value in columns(prefix, measured).items()})
+            row.update({name: finite(value) for name, value in columns(prefix, measured, each.metrics).items()})
             for what in ("accuracy", "loss", *each.metrics):
                 own = [measured.get(client, {}).get(what) for client in range(each.test.num_clients)]
                 if any(value is not None for value in own):
