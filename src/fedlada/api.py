@@ -238,7 +238,7 @@ def simulate(
         client_names,
         train_samples,
         seed,
-        lambda data: resolve_test(data, place, numbers, collate_fn, inputs),
+        lambda data: resolve_test("client_test", data, place, numbers, collate_fn, inputs),
     )
     lies = None if attack is None else as_attack(attack)
     if lies is not None and lies.poisons_labels:
@@ -276,7 +276,8 @@ def simulate(
         processes.join(place)
         runner = DistributedEngine(runner, ordered=ordered)
     test_samples, validation_samples = (
-        resolve_test(data, place, numbers, collate_fn, inputs) for data in (test, validation)
+        resolve_test(name, data, place, numbers, collate_fn, inputs)
+        for name, data in (("test", test), ("validation", validation))
     )
     simulation = Simulation(
         runner,

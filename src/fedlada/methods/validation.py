@@ -18,21 +18,27 @@ def _number(name: str, value: object) -> float:
     return float(value)
 
 
+def _finite(name: str, value: object) -> float:
+    number = _number(name, value)
+    if math.isinf(number):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return number
+
+
 def positive(name: str, value: object) -> None:
     """Refuse all but finite numbers above zero."""
-    if not 0 < _number(name, value) < math.inf:
+    if _finite(name, value) <= 0:
         raise ValueError(f"{name} must be positive, got {value}")
 
 
 def finite(name: str, value: object) -> None:
     """Refuse all but finite numbers."""
-    if not -math.inf < _number(name, value) < math.inf:
-        raise ValueError(f"{name} must be finite, got {value}")
+    _finite(name, value)
 
 
 def not_negative(name: str, value: object) -> None:
     """Refuse all but finite numbers from zero on."""
-    if not 0 <= _number(name, value) < math.inf:
+    if _finite(name, value) < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
 
 

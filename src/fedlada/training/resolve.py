@@ -284,14 +284,18 @@ def resolve_train(
 
 
 def resolve_test(
+    name: str,
     data: Any,
     device: torch.device,
     dtype: torch.dtype,
     collate: Collate | None = None,
     inputs: Inputs = AS_GIVEN,
 ) -> Samples | None:
-    """Samples to evaluate on, prepared like the training samples."""
-    return None if data is None else inputs.read(data, device, dtype, collate)
+    """Samples to evaluate on, prepared like the training samples; an error says of which argument they are."""
+    try:
+        return None if data is None else inputs.read(data, device, dtype, collate)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def resolve_clients(

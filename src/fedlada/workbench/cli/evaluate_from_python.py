@@ -89,8 +89,8 @@ def measured_on(
         samples, partition, inputs = resolve_train(made.train, made.partition, network, place, numbers, None)
         names = replace(names, classes=samples.class_names or names.classes)
 
-        def read(given: Any) -> Samples | None:
-            return resolve_test(given, place, numbers, None, inputs)
+        def read(given: Any, name: str = "client_test") -> Samples | None:
+            return resolve_test(name, given, place, numbers, None, inputs)
 
         own = _clients(config, samples, partition, made.client_test, names, read, is_same=is_same)
         if is_personal and own is None:
@@ -98,7 +98,7 @@ def measured_on(
                 f"{folder} has personal parameters, so each client is measured by itself, and the data do not say "
                 "whose a sample is: return (train, test, partition) from --data, as simulate was given them"
             )
-        tests = None if is_personal else read(made.test)  # of personal parameters no model is everybody's
+        tests = None if is_personal else read(made.test, "test")  # of personal parameters no model is everybody's
         with _failures_of(folder):
             if tests is not None:
                 report["test"] = measured(network, tests, own_loss)
