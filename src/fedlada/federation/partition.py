@@ -22,7 +22,10 @@ class Partition(ABC):
 
     @abstractmethod
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
-        """One sorted array of sample indices per client."""
+        """One sorted array of sample indices per client; the same labels and seed give the same ones.
+
+        `simulate(partition=...)` takes them too, which holds one partition fixed over several seeds.
+        """
 
     def client_names(self) -> tuple[str, ...]:
         """The names of the clients in the order of their indices, if they have any."""
@@ -70,6 +73,10 @@ class Dirichlet(Partition):
         not_negative("size_spread", self.size_spread)
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        """One sorted array of sample indices per client, whose classes follow the client's mix.
+
+        The same labels and seed give the same ones. `simulate(partition=...)` takes them too.
+        """
         random = generator(seed, "partition")
         pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
         sizes = _client_sizes(len(labels), self.num_clients, self.size_spread, random)
