@@ -8,13 +8,20 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
-from fedlada.data import as_samples
+from fedlada.data import Images, as_samples
+from fedlada.data.given import Arrays
+from fedlada.data.source import Source
 
 MAPPED = """
 import resource, sys
 import numpy, torch
-from fedlada.data import as_samples
+from torch.utils.data import Dataset
+
+from fedlada.data import Images, as_samples
+from fedlada.data.given import Arrays
+from fedlada.data.source import Source
 
 x = numpy.load(sys.argv[1], mmap_mode="r")
 torch.ones(10).isfinite().all()
@@ -41,3 +48,44 @@ def test_the_first_row_that_is_not_finite_is_named_in_large_arrays():
     x[3, 7] = torch.inf
     with pytest.raises(ValueError, match="x holds a NaN or an infinity in row 3"):
         as_samples((x, torch.zeros(5)), torch.device("cpu"), torch.float32)
+
+
+class Pairs(Dataset):
+    """Samples whose lengths differ, which only their own function can join."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, number):
+        return torch.ones(1 + number % 3) * float(self.x[number, 0]), self.y[number]
+
+    @staticmethod
+    def collate_fn(samples):
+        x, y = zip(*samples, strict=True)
+        return torch.nn.utils.rnn.pad_sequence(x, batch_first=True), torch.as_tensor(np.asarray(y))
+
+
+KINDS = {
+    "pair": lambda x, y: (x, y),
+    "images": lambda x, y: Images(x.astype(np.uint8).reshape(-1, 1, 2, 2), y),
+    "inputs by name": lambda x, y: Arrays({"u": torch.from_numpy(x).bfloat16(), "v": x[:, :1]}, y.tolist()),
+    "data set": Pairs,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_digests_of_a_source_tell_its_parts_from_others(kind):
+    x, y = np.arange(400.0).reshape(100, 4) % 250, np.arange(100) % 3
+
+    def digests(x, y):
+        data = KINDS[kind](x, y)
+        return Source(data, data, num_classes=3, input_shape=(4,)).digests()
+
+    first = digests(x, y)
+    assert first.keys() == {"train", "test"}
+    assert digests(x.copy(), y.copy()) == first
+    for others in ((x[:90], y[:90]), (x + 1, y), (x, 2 - y)):
+        assert set(digests(*others).values()).isdisjoint(first.values())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedlada
 from command_line import rows
 from fedlada.workbench.report.records import read_runs
+from own_module import working_directory
 
 FLAGS = ["--model", "mlp", "--num-clients", "10", "--cohort-size", "2", "--local-epochs", "1", "--device", "cpu"]
 
@@ -179,7 +182,7 @@ def test_other_data_under_the_same_name_are_other_runs(tmp_path, command):
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")}
     said = command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "run", code=2)
     assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json*")} == before
-    assert "was trained on data with different labels: choose another folder" in said.err
+    assert "run holds another run (the training data differ): choose another folder\n" in said.err
     (tmp_path / "a.npz").rename(tmp_path / "moved.npz")
     command(
         "run",
@@ -196,3 +199,133 @@ def test_other_data_under_the_same_name_are_other_runs(tmp_path, command):
     command("run", *files["b"], *FLAGS, "--rounds", 2, "--out", tmp_path / "other")
     groups = {record.group for record in read_runs([tmp_path / "run", tmp_path / "other"])}
     assert len(groups) == 2
+
+
+OWN = """
+import numpy as np
+from torch import nn
+from torch.utils.data import Dataset
+
+class Pairs(Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, number):
+        return self.x[number], self.y[number]
+
+def held():
+    return dict(np.load("held.npz"))
+
+def data():
+    one = held()
+    clients = np.split(np.arange(len(one["x"])), one["cuts"])
+    return [(one["x"][own], one["y"][own]) for own in clients], (one["test_x"], one["test_y"])
+
+def datasets():
+    one = held()
+    return Pairs(one["x"], one["y"]), Pairs(one["test_x"], one["test_y"])
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trained = nn.Linear(3, 1)
+        self.register_buffer("scale", torch.from_numpy(held()["scale"]))
+
+    def forward(self, x):
+        return self.trained(x) * self.scale
+
+def net():
+    return Frozen()
+""".replace("import numpy as np", "import numpy as np\nimport torch", 1)
+REGRESSION = ["--model", "mine:net", "--method", "fedavg", "--lr", 0.05, "--cohort-size", 2, "--device", "cpu"]
+
+
+@pytest.fixture
+def change(tmp_path, monkeypatch):
+    """Writes the data of `mine:data`: float targets, of four clients."""
+    random = np.random.default_rng(0)
+    x, test_x = (random.normal(size=(number, 3)).astype(np.float32) for number in (80, 40))
+    held = {"x": x, "y": 2 * x[:, :1], "test_x": test_x, "test_y": 2 * test_x[:, :1]}
+    held |= {"cuts": np.asarray([20, 40, 60]), "scale": np.ones(1, np.float32)}
+
+    def write(**changes):
+        np.savez("held.npz", **{**held, **{name: edit(held[name]) for name, edit in changes.items()}})
+
+    with working_directory(tmp_path, monkeypatch, "mine", OWN):
+        write()
+        yield write
+
+
+def shifted(values):
+    return values + np.ones((), values.dtype)
+
+
+DIFFER = "run holds another run (the training data differ): choose another folder\n"
+OTHERS = [
+    ({"x": shifted}, DIFFER),
+    ({"y": shifted}, DIFFER),
+    ({"x": lambda x: x[:70], "y": lambda y: y[:70]}, DIFFER),
+    ({"test_x": shifted}, "the test data differ from those of run: give the same, or choose another folder\n"),
+    ({"test_y": shifted}, "the test data differ from those of run: give the same, or choose another folder\n"),
+    ({"cuts": shifted}, "run holds another run (the partition differs: its clients hold different samples): choose"),
+    ({"scale": shifted}, "run holds another run (the frozen parameters or buffers differ): choose another folder\n"),
+]
+NAMES = ["inputs", "targets", "number", "test inputs", "test targets", "clients", "frozen"]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), OTHERS, ids=NAMES)
+def test_other_data_of_a_users_function_are_refused(changes, sentence, change, command):
+    words = ["run", "--data", "mine:data", *REGRESSION, "--out", "run", "--rounds"]
+    command(*words, 2)
+    before = {path: path.read_bytes() for path in Path("run").glob("*.json*")}
+    change(**changes)
+    for again in ([*words, 2], [*words, 3], ["resume", "run", "--data", "mine:data", "--model", "mine:net"]):
+        assert sentence in command(*again, code=2).err
+        assert {path: path.read_bytes() for path in Path("run").glob("*.json*")} == before
+    change()
+    command("resume", "run", "--data", "mine:data", "--model", "mine:net", "--rounds", 3)
+    assert len(rows(Path("run"))) == 3
+
+
+def test_a_folder_without_digests_goes_on_and_has_them_then(change, command):
+    words = ["run", "--data", "mine:datasets", *REGRESSION, "--out", "run", "--rounds"]
+    command(*words, 1)
+    config = json.loads(Path("run", "config.json").read_text())
+    assert config["trained_on"].keys() == {"data", "clients", "not_trained"}
+    assert config["evaluated_on"].keys() == {"test"}
+    del config["trained_on"], config["evaluated_on"]  # as an earlier version stored it
+    Path("run", "config.json").write_text(json.dumps(config))
+    change(x=shifted, test_x=shifted)
+    command(*words, 2)
+    change()
+    assert DIFFER in command(*words, 3, code=2).err
+    assert fedlada.load_run("run", trust=True).experiment.rounds == 2
+
+
+def test_samples_that_a_run_does_not_see_may_change(change, command):
+    words = ["run", "--data", "mine:data", *REGRESSION, "--validation", 0.2, "--out", "run", "--rounds"]
+    command(*words, 1)
+    change(test_x=shifted)  # with held-out data the test set is not evaluated
+    command(*words, 2)
+    change(x=shifted)
+    assert DIFFER in command(*words, 3, code=2).err
+
+
+def test_a_comparison_of_other_data_is_refused_before_a_table_is_lost(change, command):
+    words = ["compare", "--data", "mine:data", *REGRESSION[:2], *REGRESSION[4:], "--methods", "fedavg,fedcm"]
+    words += ["--seeds", "0,1", "--jobs", 1, "--rounds", 2, "--out", "run"]
+    said = command(*words)
+    assert "loaded" not in said.err
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    change(x=shifted)
+    assert f"run/fedavg-seed0{DIFFER[3:]}" in command(*words, code=2).err
+    change(test_y=shifted)
+    assert "the test data differ from those of run/fedavg-seed0: give the same" in command(*words, code=2).err
+    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
+    change()
+    words[words.index("fedavg,fedcm")] = "fedavg,fedlada"
+    assert "fedlada: loaded, not trained: fedavg, seed 0; fedavg, seed 1\n" in command(*words).err
+    assert "fedlada: all 4 runs were loaded from run, none was trained\n" in command(*words).err

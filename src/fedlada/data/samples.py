@@ -68,12 +68,17 @@ class Samples(ABC):
 
     def digest(self) -> str:
         """A fingerprint of these samples: their number, and a few of them."""
-        chosen = np.linspace(0, len(self) - 1, num=min(20, len(self)), dtype=np.int64)
+        chosen = some_of(len(self))
         with the_same_randomness():  # a user's data set may flip its images when they are read
             x, y = self.batch(chosen)
         leaves = tree_leaves((x, y))
         parts = [one.cpu().numpy().tobytes() if isinstance(one, Tensor) else repr(one).encode() for one in leaves]
         return hashlib.sha256(str(len(self)).encode() + b"".join(parts)).hexdigest()
+
+
+def some_of(num_samples: int) -> Ints:
+    """The numbers of the few samples that a digest reads: twenty, evenly spread."""
+    return np.linspace(0, num_samples - 1, num=min(20, num_samples), dtype=np.int64)
 
 
 class Placeable(ABC):

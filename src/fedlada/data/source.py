@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import Dataset
 
+from fedlada.data.given import Arrays, as_tensor
 from fedlada.data.held_out import held_out, held_out_ends
 from fedlada.data.images import Images
 from fedlada.data.own import first_of, labels_of, remaining, rows_of, size_of
+from fedlada.data.samples import as_samples, some_of
 from fedlada.federation.partition import Partition
 from fedlada.federation.randomness import Ints
 
@@ -90,6 +95,14 @@ class Source:
         train, test = (replace(data, class_names=tuple(names)) for data in (self.train, self.test))
         return replace(self, train=train, test=test, class_names=tuple(names))
 
+    def digests(self) -> dict[str, str]:
+        """A digest of each part that there is: the number of samples, and a few of them as they are stored.
+
+        It is the same on every device, and reads no more than these few.
+        """
+        parts = {"train": self.train, "test": self.test, "validation": self.validation}
+        return {name: _digest(data) for name, data in parts.items() if data is not None}
+
     def holding_out(self, share: float) -> Source:
         """The same with a share of the training data as validation data; always the same samples.
 
@@ -107,6 +120,24 @@ class Source:
         client = None if self.client is None else self.client[rest]
         partition = remaining(self.partition, rest, self.num_samples)
         return replace(self, train=_rows(self.train, rest), validation=validation, client=client, partition=partition)
+
+
+def _digest(data: Any) -> str:
+    number = len(data[1] if isinstance(data, tuple) else data.y if isinstance(data, Arrays) else data)
+    few = _rows(data, some_of(number))
+    if isinstance(few, Dataset):
+        parts = [as_samples(few, torch.device("cpu"), torch.float64).digest()]
+    else:
+        leaves = tree_leaves(few if isinstance(few, tuple) else (few.x, few.y))
+        parts = [_content(as_tensor("the data", one).cpu()) for one in leaves]
+    if isinstance(data, Images):  # their own mean and deviation may differ in the last bits on another machine
+        parts += [f"{value:.6g}" for value in (*data.mean, *data.std)]
+    return hashlib.sha256(" ".join([str(number), *parts]).encode()).hexdigest()
+
+
+def _content(values: torch.Tensor) -> str:
+    values = values.double() if values.is_floating_point() else values
+    return f"{tuple(values.shape)} {hashlib.sha256(values.numpy().tobytes()).hexdigest()}"
 
 
 def _rows(data: Any, numbers: Ints) -> Any:

@@ -23,6 +23,8 @@ from fedlada.training.simulation import Simulation
 
 EVALUATED_ON = "evaluated_on"
 """Digests of the test and validation data, which `refuse_other_test` compares."""
+TRAINED_ON = "trained_on"
+"""Of an experiment, digests of its training data, of its clients' samples, and of a model's frozen parts, if any."""
 FREE_TO_CHANGE = {
     "rounds",
     "fedlada",
@@ -99,8 +101,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def completed(stored: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration with the fields of later versions; threads, once not stored, are taken from `config`."""
-    later = {**LATER, "threads": config.get("threads")}
+    """A stored configuration with the fields of later versions; threads and digests come from `config`."""
+    later = {**LATER, "threads": config.get("threads"), TRAINED_ON: config.get(TRAINED_ON)}
     return {**{name: value for name, value in later.items() if name in config}, **stored}
 
 
@@ -126,7 +128,8 @@ def _place(name: str) -> int:
     """The place of a field among those that may be named as the difference."""
     if name in TELLING:
         return TELLING.index(name)
-    return len(TELLING) + (1 + list(DIGESTS).index(name) if name in DIGESTS else 0)
+    last = [TRAINED_ON, *DIGESTS]
+    return len(TELLING) + (1 + last.index(name) if name in last else 0)
 
 
 def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
@@ -139,9 +142,8 @@ def refuse_another(folder: Path, stored: dict[str, Any], config: dict[str, Any])
             "to Private, which continues until epsilon is spent, or start a new run in another folder"
         )
     if difference := first_difference(stored, config):
-        way_out = "choose another folder" + (
-            ", or continue that run with `fedlada resume`" if is_experiment(stored) else ""
-        )
+        can_resume = is_experiment(stored) and difference not in DIGESTS.values()
+        way_out = "choose another folder" + (", or continue that run with `fedlada resume`" if can_resume else "")
         raise ValueError(f"{folder} holds another run ({difference}): {way_out}")
 
 
@@ -160,7 +162,6 @@ def describe(simulation: Simulation) -> dict[str, Any]:
     """
     plan, engine = simulation.plan, simulation.engine
     assert isinstance(plan, Plan), "another kind of plan comes with a configuration of its own"
-    untrained = untrained_digest(engine.template)
     return {
         **({"name": simulation.name} if simulation.name else {}),
         **({} if simulation.best is None else {"best": simulation.best}),
@@ -168,7 +169,7 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         "num_params": simulation.server.params.numel(),
         "loss": describe_loss(engine.loss),
         "data": engine.data_digest(),
-        "clients": clients_digest(plan.clients),
+        **parts_digests(simulation),
         "seed": plan.seed,
         "cohorts": words_of(plan.cohorts),
         "work": repr(plan.work),
@@ -182,9 +183,15 @@ def describe(simulation: Simulation) -> dict[str, Any]:
         **_describe_client_tests(simulation),
         **({} if simulation.attack is None else {"attack": describe_part(simulation.attack)}),
         **({} if (text := simulation.exchange.messages.text) == "float32" else {"messages": text}),
-        # Frozen parameters and buffers, if any: no checkpoint holds them.
-        **({} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}),
     }
+
+
+def parts_digests(simulation: Simulation) -> dict[str, str]:
+    """Digests of the clients' samples, and of frozen parameters and buffers, if any: no checkpoint holds them."""
+    assert isinstance(simulation.plan, Plan), "another kind of plan has no samples"
+    untrained = untrained_digest(simulation.engine.template)
+    frozen = {} if untrained == hashlib.sha256().hexdigest() else {"not_trained": untrained}
+    return {"clients": clients_digest(simulation.plan.clients), **frozen}
 
 
 def clients_digest(clients: Sequence[Ints]) -> str:

@@ -48,7 +48,8 @@ class RunFolder(Observer):
     """Writes a run folder and resumes from its newest intact checkpoint if there is one.
 
     `config` is any JSON value, by default a description of a simulation made from Python; a folder that holds another
-    configuration is refused. `upgrade` turns a stored configuration of an older version into one of this version.
+    configuration is refused. `digests` adds to a given one what only the simulation tells. `upgrade` turns a stored
+    configuration of an older version into one of this version.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class RunFolder(Observer):
         checkpoint_every: int = 10,
         checkpoint_minutes: float | None = None,
         keep: int = 2,
+        digests: Callable[[Simulation], dict[str, Any]] = lambda _: {},
         upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
         warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
@@ -70,6 +72,7 @@ class RunFolder(Observer):
         self.config = config
         self.checkpoint_every = checkpoint_every
         self.checkpoint_seconds = math.inf if checkpoint_minutes is None else 60 * checkpoint_minutes
+        self.digests = digests
         self.upgrade = upgrade
         self.warn = warn
         self.checkpoints = Checkpoints(self.path / "checkpoints", keep)
@@ -86,7 +89,7 @@ class RunFolder(Observer):
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self._open()
         try:
-            config = self._checked_config(self.config or describe(simulation), simulation, num_rounds)
+            config = self._checked_config(simulation, num_rounds)
             self._warn_of_threads(config, simulation)
             config[RAN_BY][CODE] = self._checked_code(simulation)
             write_json(self.path / "config.json", config)
@@ -166,12 +169,13 @@ class RunFolder(Observer):
         """Refuse a folder that cannot be written or holds another run, before anything is waited for."""
         self._open()
         try:
-            self._checked_config(self.config or describe(simulation), simulation, num_rounds)
+            self._checked_config(simulation, num_rounds)
         finally:
             self._lock.release()
 
-    def _checked_config(self, config: dict[str, Any], simulation: Simulation, num_rounds: int) -> dict[str, Any]:
+    def _checked_config(self, simulation: Simulation, num_rounds: int) -> dict[str, Any]:
         """The configuration to store; refuses a folder that holds another run."""
+        config = {**self.config, **self.digests(simulation)} if self.config else describe(simulation)
         config = json.loads(json.dumps(config, default=_plain_number))  # so that it compares equal to a stored one
         path = self.path / "config.json"
         if path.exists():

@@ -19,7 +19,6 @@ from fedlada.data.images import STANDARDIZE
 from fedlada.data.source import Source
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, check_data_name, load_dataset
 from fedlada.engines.choice import ENGINES
-from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import EvaluationOptions
 from fedlada.engines.stacked.precision import PRECISIONS
 from fedlada.engines.threads import check_threads
@@ -31,7 +30,7 @@ from fedlada.methods.factory import check_hyper, check_method_name, hyper_parame
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.attacks import as_attack
-from fedlada.methods.validation import count, field_types, nearest, one_of, option
+from fedlada.methods.validation import count, field_types, one_of, option
 from fedlada.models import TEXT_MODELS
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object
@@ -44,12 +43,10 @@ from fedlada.training.trackers import TensorBoard
 from fedlada.workbench import federation
 from fedlada.workbench.presets import preset
 from fedlada.workbench.privacy import NoiseOptions, combiner_of, solved_noise
+from fedlada.workbench.stored_config import CONFIG_FORMAT, experiment_fields, identifying_fields, run_digests
 
 if TYPE_CHECKING:
     from fedlada.runs.folder import RunFolder
-
-CONFIG_FORMAT = 1
-"""Format version, incremented when older versions can no longer read a configuration."""
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -259,9 +256,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         return simulate(
             full.build_model(source),
             source.train,
-            # Tuning on a validation split must not see the test set; with personal parameters there is no single model.
-            test=None if full.validation or full.personal else source.test,
-            validation=source.validation,
+            **full.build_evaluation(source),
             method=full.build_method(),
             partition=full.build_partition(source),
             rounds=full.rounds,
@@ -279,7 +274,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
             patience=full.patience,
             callbacks=[*callbacks, *trackers],
             progress=False,  # the caller shows progress in its own way
-            out=None if out is None else full.folder(out),
+            out=None if out is None else full.folder(out, source),
             engine=full.engine,
             precision=full.precision,
             ordered=full.ordered,
@@ -291,12 +286,18 @@ class Experiment(EvaluationOptions, NoiseOptions):
             dtype=DTYPES[full.dtype],
         )
 
+    def build_evaluation(self, source: Source) -> dict[str, Any]:
+        """The data to evaluate on, as arguments of `simulate`."""
+        # Tuning on a validation split must not see the test set; with personal parameters there is no single model.
+        test = None if self.validation or self.personal else source.test
+        return {name: data for name, data in (("test", test), ("validation", source.validation)) if data is not None}
+
     def build_stop(self) -> dict[str, Any]:
         """The target that ends the run, as an argument of `simulate`."""
         return stop_by(self.target) if self.target is not None and self.stop_at_target else {}
 
-    def folder(self, path: str | Path) -> RunFolder:
-        """The folder of this run."""
+    def folder(self, path: str | Path, source: Source) -> RunFolder:
+        """The folder of this run, which refuses other data than these."""
         from fedlada.runs.folder import RunFolder
 
         return RunFolder(
@@ -305,9 +306,10 @@ class Experiment(EvaluationOptions, NoiseOptions):
             checkpoint_every=self.checkpoint_every,
             checkpoint_minutes=self.checkpoint_minutes,
             keep=self.keep,
+            digests=partial(run_digests, source, self.build_evaluation(source)),
             upgrade=lambda stored: {
                 **json.loads(json.dumps(Experiment.from_json(stored).to_json())),
-                **{name: value for name, value in stored.items() if name == PARTS},
+                **identifying_fields(stored),
             },
         )
 
@@ -324,14 +326,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
-        stored = {name: value for name, value in values.items() if name not in (RAN_BY, PARTS)}
-        version, written = stored.pop("fedlada", "?"), stored.pop("format", CONFIG_FORMAT)
-        if not isinstance(written, int) or written > CONFIG_FORMAT:
-            raise ValueError(f"the configuration was written by fedlada {version}, newer than this one: upgrade")
-        known = [one.name for one in fields(cls)]
-        if unknown := sorted(set(stored) - set(known)):
-            raise ValueError(f"the configuration has an unknown field {unknown[0]!r}{nearest(unknown[0], known)}")
-        experiment = cls(**{**stored, **changes})
+        experiment = cls(**{**experiment_fields(values, [one.name for one in fields(cls)]), **changes})
         known_hyper = () if is_own(experiment.method) else hyper_parameters(experiment.method)
         unnamed = [name for name in known_hyper if name not in experiment.hyper]
         if "format" in values and unnamed:  # the current defaults of a data set must not change a stored run

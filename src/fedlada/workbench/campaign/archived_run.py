@@ -17,7 +17,7 @@ from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.engines.engine import RAN_BY
 from fedlada.plots.curves import is_number
 from fedlada.runs.archived import is_archived, mark_archived, said_of
-from fedlada.runs.config import read_config
+from fedlada.runs.config import EVALUATED_ON, TRAINED_ON, read_config
 from fedlada.runs.files import write_json
 from fedlada.runs.metrics import is_evaluated, read_rows, write_rows
 from fedlada.runs.parts import PARTS
@@ -66,7 +66,8 @@ class ArchivedRun:
         config, rows = read_config(folder), read_rows(folder / "metrics.jsonl")
         if is_own_data(name := config.get("dataset")):
             raise ValueError(f"{folder} was run on the data of {name!r}, which an archive cannot identify")
-        config.pop(RAN_BY, None)  # equal for many runs
+        for name in (RAN_BY, TRAINED_ON, EVALUATED_ON):  # equal for many runs, and not needed to run them again
+            config.pop(name, None)
         kept = [row for row in rows if row["round"] == len(rows) or is_evaluated(row)]
         names = sorted({name for row in kept for name in row if name.startswith(EVALUATED) or name in AT_EVALUATIONS})
         kind = _kind_of_device(folder, config)

@@ -14,7 +14,13 @@ from fedlada.engines.processes import refuse_several
 from fedlada.methods.recipes import RECIPES
 from fedlada.plots.curves import curves
 from fedlada.plots.draw import save_chart
-from fedlada.runs.config import read_config, refuse_another, refuse_other_than_experiment
+from fedlada.runs.config import (
+    TRAINED_ON,
+    read_config,
+    refuse_another,
+    refuse_other_test,
+    refuse_other_than_experiment,
+)
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
@@ -32,6 +38,7 @@ from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import named, read_files
 from fedlada.workbench.report.stored import write_command, write_tables
+from fedlada.workbench.stored_config import data_digests
 from fedlada.workbench.target import check_target
 from fedlada.workbench.words import as_file_name
 
@@ -104,9 +111,10 @@ def compare(
         flags["target"] = target.value
         experiments = {key: replace(one, target=target.value) for key, one in experiments.items()}
     places = {(rival, seed): folder / f"{as_file_name(rival)}-seed{seed}" for rival, seed in experiments}
-    for key, place in places.items():  # before anything is written: a table with other settings would be overwritten
-        if (place / "config.json").exists():
-            _refuse_another(place, experiments[key])
+    # Before anything is written: a table with other settings would be overwritten.
+    begun = {key: place for key, place in places.items() if (place / "config.json").exists()}
+    digests = data_digests(source, first.build_evaluation(source)) if begun else {}
+    stored = {key: _stored_rounds(place, experiments[key], digests) for key, place in begun.items()}
     make_folder(folder)
     if not quiet and not as_json:
         print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)
@@ -115,13 +123,15 @@ def compare(
         for (rival, seed), experiment in experiments.items()
     ]
     failures = run_jobs(all_jobs, num_processes=jobs, quiet=quiet or as_json)
+    found = {key: read_rows(place / "metrics.jsonl") for key, place in places.items()}
     # A run may be longer from an earlier comparison: only runs of equal length are comparable.
-    histories = {
-        rival: [History(read_rows(places[rival, seed] / "metrics.jsonl")[: first.rounds]) for seed in seeds]
-        for rival in rivals
-    }
+    histories = {rival: [History(found[rival, seed][: first.rounds]) for seed in seeds] for rival in rivals}
     baseline = next((rival for rival, (method, _) in rivals.items() if method == "fedavg"), next(iter(rivals)))
     failed = {key: why for key, why in zip(experiments, failures, strict=True) if why}
+    if not quiet and not as_json:
+        unchanged = {key for key, rounds in stored.items() if key not in failed and rounds == len(found[key])}
+        loaded = [job.label for key, job in zip(experiments, all_jobs, strict=True) if key in unchanged]
+        _say_what_was_loaded(loaded, len(all_jobs), folder)
     metric = target.metric if target is not None and isinstance(first.target, str) else None
     value = None if target is None else target.value
     comparison = Comparison(histories, value, baseline=baseline, seeds=seeds, failures=failed, metric=metric)
@@ -151,12 +161,25 @@ def _rivals(methods: list[str], messages: list[str] | None) -> dict[str, tuple[s
     return {f"{method} {code}": (method, code) for method in methods for code in messages}
 
 
-def _refuse_another(place: Path, experiment: Experiment) -> None:
-    """Refuse a folder that holds a run with other settings, or damaged metrics."""
+def _stored_rounds(place: Path, experiment: Experiment, digests: dict[str, Any]) -> int:
+    """The number of stored rounds; refuses a run with other settings or other data, and damaged metrics."""
     refuse_other_than_experiment(place)
-    stored = Experiment.from_json(read_config(place))
-    refuse_another(place, *(json.loads(json.dumps(one.to_json())) for one in (stored, experiment)))
-    read_rows(place / "metrics.jsonl")
+    config, ours = read_config(place), digests[TRAINED_ON]
+    # A folder has digests that the data alone do not give; earlier versions stored none.
+    stored = config.get(TRAINED_ON)
+    theirs = {name: stored.get(name) for name in ours} if isinstance(stored, dict) else ours
+    both = {**Experiment.from_json(config).to_json(), TRAINED_ON: theirs}, {**experiment.to_json(), TRAINED_ON: ours}
+    refuse_another(place, *(json.loads(json.dumps(one)) for one in both))
+    refuse_other_test(place, config, digests)
+    return len(read_rows(place / "metrics.jsonl"))
+
+
+def _say_what_was_loaded(loaded: list[str], num_runs: int, folder: Path) -> None:
+    """One line about the runs of an earlier comparison, if there are any."""
+    if len(loaded) == num_runs:
+        print(f"fedlada: all {num_runs} runs were loaded from {folder}, none was trained", file=sys.stderr)
+    elif loaded:
+        print(f"fedlada: loaded, not trained: {'; '.join(loaded)}", file=sys.stderr)
 
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:

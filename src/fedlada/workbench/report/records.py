@@ -15,7 +15,7 @@ from fedlada.data.sources import CONTENT_BY_NAME
 from fedlada.messages import PRESETS
 from fedlada.methods.recipes import RECIPES
 from fedlada.runs.clients import Names, read_clients, read_names
-from fedlada.runs.config import FREE_TO_CHANGE, read_config
+from fedlada.runs.config import FREE_TO_CHANGE, TRAINED_ON, read_config
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
 from fedlada.training.target import Target, accuracy_of, declared
@@ -220,12 +220,11 @@ def decisive(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def flattened(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A configuration as names and texts; hyperparameters are fields like the others."""
-    hyper = config.get("hyper")
-    plain = {name: value for name, value in config.items() if name != "hyper"}
-    fields = {**plain, **hyper} if isinstance(hyper, dict) else dict(config)
+    plain = {name: value for name, value in config.items() if name != TRAINED_ON}  # differs from seed to seed
+    hyper = plain.pop("hyper") if isinstance(plain.get("hyper"), dict) else {}
     return [
         (str(name), value if isinstance(value, str) else json.dumps(value, default=str))
-        for name, value in fields.items()
+        for name, value in {**plain, **hyper}.items()
     ]
 
 
