@@ -40,7 +40,7 @@ for _ in range(NUM_ROUNDS):
         uploads.append(upload)
     server = method.aggregate(
         server,
-        fedlada.average(uploads),
+        method.combine(uploads),  # their mean, unless the method combines in another way, as FedExP and FedNova do
         lr=optimizer.mean_lr,
         num_steps=NUM_STEPS,
         participation=len(cohort) / len(clients),

@@ -83,8 +83,8 @@ def test_equals_the_calls_of_a_method(name, with_closure):
                 local = method.step(local, gradient_at)
             upload, kept_other[client] = method.finish(local, 3)
             uploads_other.append(upload)
-        server = method.aggregate(server, fedlada.average(uploads), lr=0.1, num_steps=3, participation=1.0)
-        other = method.aggregate(other, fedlada.average(uploads_other), lr=0.1, num_steps=3, participation=1.0)
+        server = method.aggregate(server, method.combine(uploads), lr=0.1, num_steps=3, participation=1.0)
+        other = method.aggregate(other, method.combine(uploads_other), lr=0.1, num_steps=3, participation=1.0)
     for (where, a), (_, b) in zip(named_tensors(server), named_tensors(other), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7, msg=where)
 

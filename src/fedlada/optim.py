@@ -22,7 +22,7 @@ class LocalOptimizer(torch.optim.Optimizer):
     Gradients are read from `.grad`, so clipping, accumulation, autocast and `GradScaler` work as with any optimizer,
     and schedulers set the rate through `param_groups`. A parameter without a gradient counts as one of zeros.
     Without a call of `begin` the first step starts a round of its own, from the parameters as they are.
-    `method` is a `FederatedMethod`, the server's.
+    `method` is a `FederatedMethod`, the server's; the server joins the uploads by `method.combine(uploads)`.
     """
 
     def __init__(self, params: Iterable[nn.Parameter], method: FederatedMethod, lr: float) -> None:

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import fedlada
 from command_line import ENVIRONMENT
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "own_data.ipynb"
@@ -42,6 +44,19 @@ def test_example_runs(path, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert "accuracy" in run.stdout
+
+
+def test_the_training_loop_combines_as_its_method_does(monkeypatch):
+    """Only its combiner makes FedExP another method than FedAvg."""
+    code = shortened(next(path for path in EXAMPLES if path.stem == "own_training_loop").read_text())
+    found = []
+    for method in (fedlada.recipes.fedavg(), fedlada.recipes.fedexp()):
+        suited = {"method": method, "lr": 0.1, "lr_decay": 1.0}
+        monkeypatch.setattr(fedlada, "suggested", lambda _, suited=suited: suited)
+        names = {}
+        exec(code, names)
+        found.append(names["server"].params)
+    assert not torch.equal(*found)
 
 
 def test_the_notebook_runs_and_is_stored_with_its_results():

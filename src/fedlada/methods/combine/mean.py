@@ -30,6 +30,8 @@ def average(uploads: Iterable[Upload], weights: Sequence[float] | None = None) -
 
     Without weights each counts 1/S, as in the paper. The order is part of the result: floating-point sums depend
     on it, so engines always give the uploads in the order of the clients' numbers.
+
+    A training loop calls `method.combine(uploads)`: some methods, such as FedExP and FedNova, take no plain mean.
     """
     total: Upload | None = None
     total_weight = 0.0
