@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -265,12 +266,62 @@ def test_a_state_keeps_its_precision():
         assert torch.equal(one, again)
 
 
-def test_a_copy_goes_on_alone():
+def by_pickle(pair):
+    return pickle.loads(pickle.dumps(pair))
+
+
+def by_torch(pair):
+    file = io.BytesIO()
+    torch.save(pair, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle, by_torch])
+def test_a_copy_goes_on_alone(copied):
     model = small_net()
     optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedlada(), lr=0.1)
     train(model, optimizer, batches(2))
-    twin, other = copy.deepcopy((model, optimizer))
+    twin, other = copied((model, optimizer))
+    assert other.method == optimizer.method
     train(model, optimizer, batches(2, seed=1))
     assert not torch.equal(other.vector, optimizer.vector)
     train(twin, other, batches(2, seed=1))
     assert torch.equal(other.vector, optimizer.vector)
+    assert torch.equal(other.finish()[0].delta, optimizer.finish()[0].delta)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_the_state_of_another_method_or_model_is_refused_before_anything_changes(has_begun):
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedlada(), lr=0.1)
+    if has_begun:
+        train(model, optimizer, batches(2))
+    stored = optimizer.state_dict()
+    for name in ("fedavg", "fedcm", "localadam", "scaffold"):
+        other = fedlada.LocalOptimizer(model.parameters(), recipes.RECIPES[name](), lr=0.5)
+        with pytest.raises(ValueError, match=f"saved with the method fedlada, and this optimizer has {name}: load one"):
+            other.load_state_dict(stored)
+        assert (other.local, other.param_groups[0]["lr"]) == (None, 0.5)
+    plain = torch.optim.SGD(model.parameters(), lr=0.3).state_dict()
+    with pytest.raises(ValueError, match="the state_dict is not that of a LocalOptimizer: load one that its"):
+        optimizer.load_state_dict(plain)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    if has_begun:
+        chain = replace(recipes.fedavg(weight_decay=0.1), name="fedlada")
+        with pytest.raises(ValueError, match="saved with other transforms than this fedlada has: load its own"):
+            fedlada.LocalOptimizer(model.parameters(), chain, lr=0.1).load_state_dict(stored)
+        wide = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3))
+        with pytest.raises(ValueError, match="the state_dict is of a model with 67 trained parameters, and this one"):
+            fedlada.LocalOptimizer(wide.parameters(), recipes.fedlada(), lr=0.1).load_state_dict(stored)
+
+
+def test_the_messages_of_another_method_are_refused():
+    model = small_net()
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.scaffold(), lr=0.1)
+    own, other = recipes.scaffold(), recipes.fedavg()
+    with pytest.raises(ValueError, match="the broadcast is of another method than scaffold: give that of"):
+        optimizer.begin(other.init(optimizer.vector).broadcast)
+    with pytest.raises(ValueError, match=r"kept is of another method than scaffold: give what finish\(\)"):
+        optimizer.begin(own.init(optimizer.vector).broadcast, other.init_kept(optimizer.vector))
+    assert optimizer.local is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.state import Broadcast, Kept, Local, Upload, all_finite, map_tensors
+from fedlada.methods.state import Broadcast, Kept, Local, PerTransform, Upload, all_finite, map_tensors
 from fedlada.methods.validation import positive
 from fedlada.models.flat import flatten, unflatten
 
@@ -64,7 +63,12 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def begin(self, broadcast: Broadcast, kept: Kept | None = None) -> None:
         """Start a round from the broadcast; the model's parameters become x^t, personal ones those in `kept`."""
+        name, usual = self.method.name, self.method.init(self.vector)
+        if _names(broadcast.shared) != _names(usual.shared):
+            raise ValueError(f"the broadcast is of another method than {name}: give that of a server of {name}")
         memory = self.method.init_kept(broadcast.params) if kept is None else kept
+        if kept is not None and _names(kept.memory) != _names(self.method.init_kept(usual.params).memory):
+            raise ValueError(f"kept is of another method than {name}: give what finish() returned for this client")
         self.local = self.method.begin(broadcast, memory, lr=self.param_groups[0]["lr"])
         self.num_steps, self.sum_lr = 0, 0.0
         self._write(self.local.params)
@@ -121,25 +125,56 @@ class LocalOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The usual dictionary, including the unfinished round: plain tensors, dicts, tuples and numbers."""
         local = None if self.local is None else dict(vars(self.local))
-        federated = {"local": local, "num_steps": self.num_steps, "sum_lr": self.sum_lr}
+        federated = {
+            "method": self.method.name,
+            "local": local,
+            "num_steps": self.num_steps,
+            "sum_lr": self.sum_lr,
+        }
         return {**super().state_dict(), "federated": federated}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LocalOptimizer:
-        params: list[Any] = copy.deepcopy(self.parameters, memo)
-        twin = type(self)(params, self.method, 1.0)
-        twin.load_state_dict(copy.deepcopy(self.state_dict()))
-        return twin
+    def __getstate__(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("method", "local", "num_steps", "sum_lr")}
+        return {**super().__getstate__(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a `state_dict`; the model's parameters are loaded with the model."""
         rest = dict(state_dict)
-        federated = rest.pop("federated")
+        federated = rest.pop("federated", None)
+        self._refuse_another(federated)
         super().load_state_dict(rest)
         local, device = federated["local"], self.parameters[0].device
         self.local = None if local is None else map_tensors(lambda tensor: tensor.to(device), Local(**local))
         self.num_steps, self.sum_lr = federated["num_steps"], federated["sum_lr"]
 
+    def _refuse_another(self, federated: Any) -> None:
+        """Refuse the state of another optimizer, method or model, before anything changes."""
+        if not isinstance(federated, dict):
+            raise ValueError("the state_dict is not that of a LocalOptimizer: load one that its state_dict() returned")
+        name, saved_by = self.method.name, federated.get("method", self.method.name)
+        if saved_by != name:
+            raise ValueError(
+                f"the state_dict was saved with the method {saved_by}, and this optimizer has {name}: load one that "
+                f"{name} saved"
+            )
+        if (local := federated["local"]) is None:
+            return
+        if (length := local["params"].numel()) != (own := self.vector.numel()):
+            raise ValueError(
+                f"the state_dict is of a model with {length} trained parameters, and this one has {own}: load it for "
+                "the model that it was saved with"
+            )
+        usual = self.method.init(self.vector)
+        begun = self.method.begin(usual.broadcast, self.method.init_kept(usual.params), lr=1.0)
+        if any(_names(local[part]) != _names(getattr(begun, part)) for part in ("states", "shared", "kept")):
+            raise ValueError(f"the state_dict was saved with other transforms than this {name} has: load its own")
+
     @torch.no_grad()
     def _write(self, vector: Tensor) -> None:
         for parameter, values in zip(self.parameters, unflatten(vector, self.parameters), strict=True):
             parameter.copy_(values)
+
+
+def _names(parts: PerTransform) -> list[set[str]]:
+    """The names of each transform's vectors, which stay the same from round to round."""
+    return [set(part) for part in parts]
