@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import fedlada as library
 from command_line import COMMAND, ENVIRONMENT, fedlada, rows
@@ -603,3 +604,32 @@ def test_callbacks_may_add_numbers_of_numpy_and_torch(tmp_path):
     first = rows(tmp_path)[0]
     assert (first["numpy"], first["torch"], first["lost"]) == (1.0, 1.5, None)
     assert "small_net" in first["other"]
+
+
+def compiled(net):
+    return torch.compile(net, backend="eager")
+
+
+def partly_compiled(net):
+    net[0] = compiled(net[0])
+    return net
+
+
+@pytest.mark.parametrize("wrapped", [compiled, partly_compiled, torch.nn.DataParallel], ids=lambda one: one.__name__)
+def test_the_model_is_stored_by_the_names_of_its_own_parts(tmp_path, wrapped):
+    result = library.simulate(wrapped(small_net()), blobs(), test=blobs(), partition=UNEQUAL, rounds=2, out=tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    plain = small_net(seed=9)
+    plain.load_state_dict(stored)
+    for model in (small_net(seed=8), wrapped(small_net(seed=7))):
+        run = library.load_run(tmp_path, model)
+        for one in (run.model, run.best_model()):
+            assert type(one) is type(model)
+        assert all(map(torch.equal, run.model.parameters(), plain.parameters()))
+        assert library.evaluate(run.model, blobs())["loss"] == pytest.approx(result.history["test_loss"][-1])
+        run.export(tmp_path / "again.safetensors")
+        assert load_file(tmp_path / "again.safetensors").keys() == stored.keys()
+    # As an earlier version stored it.
+    save_file(wrapped(plain).state_dict(), tmp_path / "model.safetensors")
+    run = library.load_run(tmp_path, wrapped(small_net(seed=7)))
+    assert all(map(torch.equal, run.model.parameters(), plain.parameters()))

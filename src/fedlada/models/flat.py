@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -190,3 +190,29 @@ def model_with(model: nn.Module, vector: Tensor) -> nn.Module:
 def in_dtype(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """The model, cast in place if no trainable parameter has this dtype; others may have their own."""
     return model if any(one.dtype == dtype for one in trainable(model).values()) else model.to(dtype)
+
+
+COMPILED = "_orig_mod"
+"""The name by which `torch.compile` holds the module that it was given."""
+
+
+def plain_state(model: nn.Module) -> dict[str, Tensor]:
+    """The model's `state_dict` as it is without `torch.compile` and `DataParallel`, which add to the names."""
+    return {_plain(name, model): tensor for name, tensor in model.state_dict().items()}
+
+
+def named_for(model: nn.Module, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of `plain_state` by the model's own names; earlier versions stored those of a compiled module."""
+    own = {_plain(name, model): name for name in model.state_dict()}
+    plain = {name.replace(f"{COMPILED}.", ""): tensor for name, tensor in stored.items()}
+    return {own.get(name, name): tensor for name, tensor in plain.items()}
+
+
+def _plain(name: str, model: nn.Module) -> str:
+    """A name in the `state_dict` without the parts that belong to wrappers."""
+    first, dot, rest = name.partition(".")
+    inner = model._modules.get(first) if dot else None
+    if inner is None:
+        return name
+    is_wrapper = first == COMPILED or isinstance(model, nn.DataParallel)
+    return _plain(rest, inner) if is_wrapper else f"{first}.{_plain(rest, inner)}"

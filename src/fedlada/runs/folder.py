@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedlada.engines.engine import RAN_BY
 from fedlada.methods.validation import count, positive
+from fedlada.models.flat import plain_state
 from fedlada.runs import archived, client_metrics
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
@@ -323,5 +324,5 @@ def discard_states(folder: Path) -> None:
 
 def export(model: nn.Module, path: Path) -> None:
     """A model's `state_dict` as a safetensors file that plain torch code can load."""
-    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in plain_state(model).items()}
     write_atomic(path, lambda beside: save_file(tensors, beside))

@@ -22,7 +22,7 @@ from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import Inputs
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
-from fedlada.models.flat import flatten, in_dtype, model_with, trainable
+from fedlada.models.flat import flatten, in_dtype, model_with, named_for, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
@@ -216,7 +216,7 @@ def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Modu
     final = folder / "model.safetensors"
     if final.exists():
         try:
-            stored = load_file(final)
+            stored = named_for(network, load_file(final))
             trained = [stored[name].dtype for name in trainable(network) if name in stored]
             if trained and trained[0].is_floating_point:
                 in_dtype(network, trained[0])
