@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import fedlada
 from fedlada.methods.combine import Extrapolated
 from fedlada.methods.recipes import RECIPES
-import fedlada
 from fedlada.plots.chart import Chart, Series
 from fedlada.plots.draw import plot_histories
 from fedlada.runs.clients import Names
