@@ -194,7 +194,7 @@ def test_wrong_use_gets_a_sentence():
     model = small_net()
     with pytest.raises(ValueError, match="lr must be positive, got 0"):
         fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0)
-    for lr, sentence in ((float("inf"), "lr must be positive, got inf"), ("0.1", "lr must be a number, got '0.1'")):
+    for lr, sentence in ((float("inf"), "lr must be finite, got inf"), ("0.1", "lr must be a number, got '0.1'")):
         with pytest.raises(ValueError, match=sentence):
             fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=lr)
     assert fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=torch.tensor(0.5)).mean_lr == 0.5
