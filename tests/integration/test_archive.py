@@ -427,18 +427,26 @@ def test_a_run_of_a_newer_version_is_one_sentence(four, tmp_path):
         adopt_archive(RunStore(tmp_path / "runs"), path, [request(4)])
 
 
+NOT_NAMED = "holds runs that are not named by their settings and data, as `fedlada reproduce` and `fedlada sweep` name"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["pack", "empty", "--out", "runs.json"], "empty holds no runs"),
         (["pack", "nowhere", "--out", "runs.json"], "nowhere is not a folder of runs"),
         (["pack", "empty", "--out", "empty"], "empty is a folder: --out names the archive"),
+        (["pack", "run", "--out", "runs.json"], f"run {NOT_NAMED}"),
+        (["pack", "compared", "--out", "runs.json"], f"compared {NOT_NAMED}"),
         (["pack", "empty", "--out", "runs.json", "--made", "today"], "--made must be written like date=2026-11-15"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments, sentence, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    for folder in ("run", "compared/fedavg-seed0"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
     errors = command(*arguments, code=2).err
     assert sentence in errors
     assert errors.count("\n") == 1

@@ -207,3 +207,25 @@ def test_a_comparison_names_the_seeds_that_failed(command, tmp_path):
         (why,) = re.findall(rf"fedavg, seed {seed}: (.+)", errors)
         assert f"fedavg, seed {seed} failed: {why.rstrip('.')}." in table["notes"]
         assert f"fedavg, seed {seed} failed: " in text
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(compared, command):
+    """As on a read-only disk, its temporary file can be neither made nor removed."""
+    code, _, errors = command("report", compared, "--out", f"{'a' * 250}.html")
+    assert code == 2
+    assert errors.endswith("a.html cannot be written (File name too long): choose another place with --out\n")
+    code, _, errors = command("report", compared, "--out", "a" * 300)
+    assert code == 2
+    assert errors.endswith("aaa has a name that is too long for the disk: choose a shorter one\n")
+
+
+def test_pictures_that_cannot_be_written_are_one_sentence(compared, command, tmp_path):
+    words = ["report", compared, "--out", "page.html", "--plots", "shown", "--formats", "png"]
+    assert command(*words)[0] == 0
+    picture = min((tmp_path / "shown").iterdir())
+    picture.unlink()
+    picture.mkdir()  # can be neither written nor removed as a file
+    code, _, errors = command(*words)
+    assert code == 2
+    assert "the pictures cannot be written in shown (" in errors
+    assert errors.endswith("): choose another folder with --plots\n")

@@ -196,6 +196,14 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     assert "cannot be written: Not a directory" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["run"], ["compare", "--seeds", 0], ["sweep", "--set", "lr=0.1"], ["pack", "."]])
+def test_a_name_that_is_too_long_is_a_sentence(tmp_path, words, command):
+    flags = [] if words[0] == "pack" else [*QUICK, "--rounds", 1]
+    said = command(*words, *flags, "--out", tmp_path / ("a" * 300), code=2)
+    assert re_sentence(said.err).startswith(f"fedlada: {tmp_path}/aaa")
+    assert re_sentence(said.err).endswith(" has a name that is too long for the disk: choose a shorter one")
+
+
 def re_sentence(text):
     return text.splitlines()[-1]
 

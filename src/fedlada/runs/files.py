@@ -18,8 +18,8 @@ class CannotWrite(OSError):
     """The file could not be written, for example because the disk is full; earlier files are intact."""
 
     def __init__(self, path: Path, error: Exception) -> None:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        super().__init__(f"{path} cannot be written ({reason}); everything saved before it is intact")
+        self.reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        super().__init__(f"{path} cannot be written ({self.reason}); everything saved before it is intact")
 
 
 def write_atomic(path: Path, write: Callable[[Path], object], *, private: bool = False) -> None:
@@ -38,7 +38,8 @@ def write_atomic(path: Path, write: Callable[[Path], object], *, private: bool =
     except (OSError, SafetensorError) as error:
         raise CannotWrite(path, error) from None
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk even a file that is not there cannot be removed
+            beside.unlink()
     make_durable(path.parent)
 
 

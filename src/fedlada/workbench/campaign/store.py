@@ -21,6 +21,9 @@ from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outco
 from fedlada.workbench.parallel import DIVERGED_FILE
 from fedlada.workbench.report.listing import read_listing
 
+WRITERS = "`fedlada reproduce` and `fedlada sweep`"
+"""The commands whose runs can be found again in an archive or in another store."""
+
 
 @dataclass(frozen=True)
 class Adopted:
@@ -96,13 +99,18 @@ def runs_in(place: Path) -> list[Path]:
     """The runs of a store, or of a campaign's folder: those of its own store, and those that it lists."""
     store = place / "runs" if (place / "runs").is_dir() else place
     if not store.is_dir():
-        raise ValueError(f"{place} is not a folder of runs: name one that `fedlada reproduce` has written")
+        raise ValueError(f"{place} is not a folder of runs: name one that {WRITERS} write")
     listing = read_listing(place)
     listed = [] if listing is None else [run.folder for run in listing.runs]
     named = [run for run in (*sorted(store.iterdir()), *listed) if re.fullmatch(r"[0-9a-f]{20}", run.name)]
     runs = {run.resolve(): run for run in named if (run / "config.json").exists()}
     if not runs:
-        raise ValueError(f"{place} holds no runs: name a folder that `fedlada reproduce` has written")
+        if any((folder / "config.json").is_file() for folder in (store, *store.iterdir())):
+            raise ValueError(
+                f"{place} holds runs that are not named by their settings and data, as {WRITERS} name theirs: only "
+                "those can be packed or merged; copy the folder as it is"
+            )
+        raise ValueError(f"{place} holds no runs: name a folder that {WRITERS} write")
     return list(runs.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -100,6 +101,8 @@ def main() -> None:
         code = 1
     except (RuntimeError, OSError) as error:
         show_traceback(error)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            sys.exit(_say(f"{error.filename} has a name that is too long for the disk: choose a shorter one", 2))
         is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
         way_out = "a run with --engine sequential needs less; resume a run that had begun with fedlada resume FOLDER"
         code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else told(error), 1)

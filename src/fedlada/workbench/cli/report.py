@@ -12,6 +12,7 @@ import click
 
 from fedlada.plots.curves import BANDS
 from fedlada.plots.draw import FORMATS, save_chart
+from fedlada.runs.files import CannotWrite
 from fedlada.training.shown import plural
 from fedlada.workbench.cli.output import make_folder
 from fedlada.workbench.cli.values import NearestChoice, Words
@@ -70,13 +71,22 @@ def report(
     if path.is_dir():
         raise ValueError(f"{path} is a folder: --out names the page, as in {path / 'report.html'}")
     name = title or title_of(folders, runs)
-    write_page(path, title=name, runs=runs, tables=tables, charts=charts, notes=notes, command=command)
+    try:
+        write_page(path, title=name, runs=runs, tables=tables, charts=charts, notes=notes, command=command)
+    except CannotWrite as error:
+        raise ValueError(f"{path} cannot be written ({error.reason}): choose another place with --out") from None
     print(f"{plural(len(runs), 'run')} in {path}: open it in a browser")
     if plots is not None:
         make_folder(plots)
         figures = {f"figure-{number}": chart for number, chart in enumerate(charts, start=1)}
-        for name, chart in {**figures, **all_curves(runs, band)}.items():
-            save_chart(chart, plots / name, formats)
+        try:
+            for name, chart in {**figures, **all_curves(runs, band)}.items():
+                save_chart(chart, plots / name, formats)
+        except OSError as error:
+            raise ValueError(
+                f"the pictures cannot be written in {plots} ({error.strerror or error}): choose another folder with "
+                "--plots"
+            ) from None
         print(f"pictures ({', '.join(formats)}) in {plots}")
     for why in left_out:
         print(f"fedlada: {why}; it is left out", file=sys.stderr)
