@@ -260,6 +260,7 @@ def test_a_loss_is_a_function(loss, sentence):
     ("changes", "sentence"),
     [
         ({"metrics": {"loss": lambda *_: 42.0}}, "the metric 'loss' would replace the built-in one: call it 'my_loss'"),
+        ({"metrics": {"accuracy": lambda *_: 42.0}}, "the metric 'accuracy' would replace the built-in one: call it"),
         ({"metrics": [lambda *_: 42.0]}, "metrics must be a dict of functions by name"),
         ({"batch_size": -1}, "batch_size must be a whole number of at least 1, got -1"),
         ({"module": small_net}, "model must be an nn.Module, and not a function that makes one, got <function"),

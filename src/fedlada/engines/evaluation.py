@@ -177,7 +177,10 @@ def evaluate(
             totals.add(output, y, number)
             gathered.add(output, y)
     assert totals is not None, "there are always samples"
-    return totals.means() | gathered.measured()
+    means = totals.means()
+    if twice := [name for name in gathered.metrics if name in means]:
+        raise ValueError(replaces_built_in(twice[0]))
+    return means | gathered.measured()
 
 
 def _first_parameter(module: nn.Module) -> Tensor:
