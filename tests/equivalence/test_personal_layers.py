@@ -155,9 +155,9 @@ def test_resume_to_the_same_bits(tmp_path):
 def test_flower_equals_its_simulation(name, tmp_path):
     """Nodes keep their own parameters on their disks, and test themselves with them."""
     method, settings = METHODS[name].method(), {**SETTINGS, "personal": HEAD}
-    app = client_app(small_net(), load, method=method, memory=tmp_path, personal=HEAD)
+    app = client_app(small_net(), load, method=method, memory=tmp_path / "memory", personal=HEAD)
     strategy = MethodStrategy(small_net(), method, num_clients=5, eval_clients_every=2, **settings)
-    real = strategy.run(InProcessGrid(app, 5), 4, progress=False)
+    real = strategy.run(InProcessGrid(app, 5), 4, out=tmp_path / "run", progress=False)
     with pytest.raises(ValueError, match="stay on its nodes"):
         real.client_model(0)
     if method.combiner != recipes.fedavg().combiner:
@@ -175,6 +175,10 @@ def test_flower_equals_its_simulation(name, tmp_path):
     )
     for (where, one), (_, other) in zip(named_tensors(real.server), named_tensors(simulated.server), strict=True):
         assert torch.equal(one, other), where
+    stored = fedlada.load_run(tmp_path / "run", small_net())
+    for client in range(5):
+        pair = stored.client_model(client, memory=tmp_path / "memory"), simulated.client_model(client)
+        assert all(torch.equal(a, b) for a, b in zip(*(one.parameters() for one in pair), strict=True))
     sizes = np.array([len(rows) for rows in CLIENTS])
     accuracies = np.array(simulated.clients["client_accuracy"])
     assert real.history[-1]["nodes_accuracy"] == pytest.approx(float((sizes * accuracies).sum() / sizes.sum()))

@@ -44,12 +44,7 @@ class Memories:
         """The state of that version; a fresh one before the client's first round."""
         if version is None:
             return fresh
-        path = self._path(version)
-        try:
-            vectors = load_file(path)
-        except (OSError, SafetensorError):
-            log.error("the client state %s cannot be read", path)
-            raise LostMemory(f"it has lost its memory of round {version.round}") from None
+        path, vectors = self._path(version), self.vectors(version)
         expected = dict(named_tensors(fresh))
         shapes = {name: (vector.shape, vector.dtype) for name, vector in expected.items()}
         if shapes != {name: (vector.shape, vector.dtype) for name, vector in vectors.items()}:
@@ -57,6 +52,14 @@ class Memories:
             raise LostMemory(f"its memory of round {version.round} belongs to another model or method")
         names = iter(expected)
         return map_tensors(lambda vector: vectors[next(names)].to(vector.device), fresh)
+
+    def vectors(self, version: Version) -> dict[str, Tensor]:
+        """The stored vectors of that version, by name."""
+        try:
+            return load_file(self._path(version))
+        except (OSError, SafetensorError):
+            log.error("the client state %s cannot be read", self._path(version))
+            raise LostMemory(f"it has lost its memory of round {version.round}") from None
 
     def save(self, version: Version, kept: Kept, *, needed: Collection[Version]) -> None:
         """Write a state; `needed` are the versions that its server, or one resumed from it, can still name."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from fedlada.data.given import Collate
 from fedlada.data.own import is_own_data, refuse_untrusted_data
@@ -137,19 +137,38 @@ class StoredRun:
         """
         return other_model(self.model, Checkpoints(self.path / "checkpoints").load_others(self.round), name)
 
-    def client_model(self, client: int | str) -> nn.Module:
-        """A copy of the model, with the personal parameters of this client (its number or name) if the run has any."""
+    def client_model(self, client: int | str, *, memory: str | Path | None = None) -> nn.Module:
+        """A copy of the model, with the personal parameters of this client (its number or name) if the run has any.
+
+        Those of a federation are on the client's node alone: there `memory` is the folder that its node config names.
+        """
         number = client_number(client, self.history.client_names, self.num_clients)
         personal = personal_of(self.config.get("personal") or (), self.model)
         if personal is None:
             return copy.deepcopy(self.model)
-        if is_federation(self.config):
-            raise ValueError(f"{self.path} was made by a federation: personal parameters stay on its nodes, not here")
         params = flatten(trainable(self.model).values())
-        memory = Checkpoints(self.path / "checkpoints").load_memory(self.round, number)
+        if is_federation(self.config):
+            kept = self._on_its_node(number, memory)
+        else:
+            kept = Checkpoints(self.path / "checkpoints").load_memory(self.round, number)
         # After the transforms' states; a client that never took part has the initial one.
-        own = [vector for name, vector in sorted(memory.items()) if re.fullmatch(r"memory\.\d+\.params", name)]
+        own = [vector for name, vector in sorted(kept.items()) if re.fullmatch(r"memory\.\d+\.params", name)]
         return model_with(self.model, personal.joined(params, own[-1].to(params)) if own else params)
+
+    def _on_its_node(self, client: int, memory: str | Path | None) -> dict[str, Tensor]:
+        """The private state of a federation's client, from its node's disk."""
+        if memory is None:
+            raise ValueError(
+                f"{self.path} was made by a federation, whose personal parameters stay on its nodes: on the client's "
+                "node give memory=, the folder that its node config names"
+            )
+        from fedlada.flower.memory import Memories
+        from fedlada.flower.versions import Versions
+
+        versions = Versions()
+        versions.read(self.history)
+        version = versions.of(client, self.round)
+        return {} if version is None else Memories(Path(memory), str(self.config["run"]), client).vectors(version)
 
     def export(self, path: str | Path) -> None:
         """Write the model's `state_dict` as a safetensors file."""
