@@ -77,15 +77,12 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_digests_of_a_source_tell_its_parts_from_others(kind):
+def test_the_digest_of_a_source_tells_its_samples_from_others(kind):
     x, y = np.arange(400.0).reshape(100, 4) % 250, np.arange(100) % 3
 
-    def digests(x, y):
-        data = KINDS[kind](x, y)
-        return Source(data, data, num_classes=3, input_shape=(4,)).digests()
+    def digest(x, y):
+        return Source(KINDS[kind](x, y), None, num_classes=3, input_shape=(4,)).digest("train")
 
-    first = digests(x, y)
-    assert first.keys() == {"train", "test"}
-    assert digests(x.copy(), y.copy()) == first
-    for others in ((x[:90], y[:90]), (x + 1, y), (x, 2 - y)):
-        assert set(digests(*others).values()).isdisjoint(first.values())
+    assert digest(x.copy(), y.copy()) == digest(x, y)
+    others = ((x, y), (x[:90], y[:90]), (x + 1, y), (x, 2 - y))
+    assert len({digest(*one) for one in others}) == len(others)

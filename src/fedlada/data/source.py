@@ -95,13 +95,12 @@ class Source:
         train, test = (replace(data, class_names=tuple(names)) for data in (self.train, self.test))
         return replace(self, train=train, test=test, class_names=tuple(names))
 
-    def digests(self) -> dict[str, str]:
-        """A digest of each part that there is: the number of samples, and a few of them as they are stored.
+    def digest(self, split: str) -> str:
+        """A digest of "train", "test" or "validation": the number of samples, and a few of them as they are stored.
 
         It is the same on every device, and reads no more than these few.
         """
-        parts = {"train": self.train, "test": self.test, "validation": self.validation}
-        return {name: _digest(data) for name, data in parts.items() if data is not None}
+        return _digest(getattr(self, split))
 
     def holding_out(self, share: float) -> Source:
         """The same with a share of the training data as validation data; always the same samples.

@@ -36,9 +36,8 @@ def identifying_fields(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def data_digests(source: Source, evaluated: Collection[str]) -> dict[str, Any]:
     """Digests of the training data, and of those of "test" and "validation" that are evaluated."""
-    digests = source.digests()
-    tested = {name: digests[name] for name in evaluated}
-    return {TRAINED_ON: {"data": digests["train"]}, **({EVALUATED_ON: tested} if tested else {})}
+    tested = {name: source.digest(name) for name in evaluated}
+    return {TRAINED_ON: {"data": source.digest("train")}, **({EVALUATED_ON: tested} if tested else {})}
 
 
 def run_digests(source: Source, evaluated: Collection[str], simulation: Simulation) -> dict[str, Any]:
