@@ -44,6 +44,7 @@ class Privacy:
         assert private.noise_multiplier is not None, "the noise is solved for before the simulation is made"
         self.private, self.seed, self.is_secret = private, plan.seed, is_secret
         self.expected = expected_cohort(cohorts, num_clients)
+        self.total_weight = float(num_clients)  # who has no samples is not public
         self.sampling = sampling_of(private, cohorts, num_clients)
         self.accountant = accountant(self.sampling, private.noise_multiplier, private.delta)
         self.exchange, self.method = exchange, exchange.method

@@ -305,7 +305,7 @@ class Simulation:
                 result.mean,
                 lr=plan.lr,
                 num_steps=result.num_steps,
-                participation=result.weight / self.plan.total_weight,
+                participation=result.weight / (self.privacy or self.plan).total_weight,
             )
         if not all_finite(server):
             raise TrainingDiverged(

@@ -34,7 +34,7 @@ FAULTS: Faults = {
     ),
     "simulation: participation by number": (
         "training/simulation.py",
-        "result.weight / self.plan.total_weight",
+        "result.weight / (self.privacy or self.plan).total_weight",
         "len(result.accepted) / self.plan.num_clients",
     ),
     "simulation: rate of the first round": ("training/simulation.py", "lr=plan.lr,", "lr=self.plan.round(1).lr,"),
