@@ -23,6 +23,8 @@ from typing import Any
 
 from many_runs import folder_name, identity, marks, write_between
 
+from fedlada.methods.recipes import hyper_parameters
+from fedlada.paper.choices import values_of
 from fedlada.paper.published import NAMES, TITLES
 from fedlada.paper.scales import FASHION_MNIST_PLACES
 from fedlada.runs.metrics import read_rows
@@ -105,6 +107,13 @@ class Case:
             "eval_every": settings["rounds"],
             "checkpoint_every": 10**6,
         }
+        if self.dataset == "cifar10":  # as they were when these runs were made
+            values = values_of("earlier", self.dataset, self.dataset, self.method)
+            fields |= {
+                "lr": values.lr,
+                "lr_decay": values.lr_decay,
+                "hyper": {**hyper_parameters(self.method), **values.hyper},
+            }
         return Experiment(method=self.method, seed=self.seed, **{**settings, **fields, **changes})
 
 

@@ -41,7 +41,8 @@ def check_form(method: FederatedMethod) -> None:
     try:
         with randomness_restored():
             uploads = list(_uploads(method, like))
-            _result(name, map_tensor_fields(partial(suited, like=like), combiner), uploads, [1.0] * len(uploads))
+            own = map_tensor_fields(partial(suited, like=like), copy.deepcopy(combiner))  # one may note what it sees
+            _result(name, own, uploads, [1.0] * len(uploads))
     except Wrong:
         raise
     except Exception:
