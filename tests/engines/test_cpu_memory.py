@@ -20,11 +20,13 @@ from fedlada.engines.cpu_memory import freed_memory_kept
 
 SIZE = 12 * 2**20  # 48 MiB
 
-def faults(times=5):
+def count():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(times):
-        torch.ones(SIZE)
+    torch.ones(SIZE)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def faults():
+    return [count() for _ in range(5)]
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -57,11 +59,13 @@ def measured(device="cpu", **variables):
 
 
 def test_no_page_is_touched_for_the_first_time_again():
+    """Or only once or twice: the C library may still choose a free block that was never in use."""
     found = measured()
-    pages = 5 * 48 * 2**20 // os.sysconf("SC_PAGESIZE")  # large pages may make them fewer
-    assert found["before"] > 100 * (found["inside"] + 1)
-    assert found["after"] > 100 * (found["inside"] + 1)
-    assert found["inside"] + found["after the inner one"] < pages / 100
+    inside, later = min(found["inside"]), min(found["after the inner one"])
+    pages = 48 * 2**20 // os.sysconf("SC_PAGESIZE")  # large pages may make them fewer
+    assert min(found["before"]) > 100 * (inside + 1)
+    assert max(found["after"]) > 100 * (inside + 1)
+    assert max(inside, later) < pages / 100
     assert found["given back"] > 300 * 2**20
 
 
@@ -70,7 +74,7 @@ def test_no_page_is_touched_for_the_first_time_again():
 )
 def test_nothing_changes_on_a_gpu_or_where_the_user_decides(device, variables):
     found = measured(device, **variables)
-    assert min(found["inside"], found["after the inner one"]) > found["before"] / 2
+    assert min(found["inside"] + found["after the inner one"]) > min(found["before"]) / 2
 
 
 def test_training_is_inside(monkeypatch):
