@@ -15,12 +15,12 @@ import torch
 @contextmanager
 def randomness_restored() -> Iterator[Callable[[], bool]]:
     """Restore all global generators on exit; yields a function that reports whether any was used."""
-    before = _torch_state()
+    before = torch.get_rng_state()
     with python_randomness_restored() as drawn:
         try:
-            yield lambda: drawn() or before != _torch_state()
+            yield lambda: drawn() or not torch.equal(before, torch.get_rng_state())
         finally:
-            torch.set_rng_state(torch.tensor(list(before), dtype=torch.uint8))
+            torch.set_rng_state(before)
 
 
 @contextmanager
@@ -39,7 +39,3 @@ def python_randomness_restored() -> Iterator[Callable[[], bool]]:
 def _python_states() -> tuple[Any, Any]:
     numpy = sys.modules.get("numpy")
     return random.getstate(), None if numpy is None else numpy.random.get_state(legacy=False)
-
-
-def _torch_state() -> bytes:
-    return bytes(torch.get_rng_state().tolist())

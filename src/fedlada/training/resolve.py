@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from inspect import isfunction
 from numbers import Real
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -31,13 +29,12 @@ from fedlada.federation.partition import IID, Given, Partition
 from fedlada.federation.randomness import Ints, torch_seed
 from fedlada.federation.schedules import Schedule, as_schedule
 from fedlada.messages.spec import Messages, vectors
-from fedlada.methods.local import LocalTransform
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.personal import Personal
 from fedlada.methods.recipes import RECIPES
-from fedlada.methods.testing.transforms import error_in_check
 from fedlada.methods.validation import one_of, probability
 from fedlada.models.flat import trainable
+from fedlada.training.checked_once import check_once
 from fedlada.training.observers import StopAt, StopWithout
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.suggested import suggested
@@ -74,7 +71,7 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
     """The method, or the suggested one of that name."""
     if isinstance(method, FederatedMethod):
         for part in method.local:
-            _check_once(part)
+            check_once(part)
         return method
     if not isinstance(method, str):
         got = (
@@ -90,18 +87,6 @@ def resolve_method(method: FederatedMethod | str) -> FederatedMethod:
         )
     found: FederatedMethod = suggested(method)["method"]
     return found
-
-
-_checked: WeakValueDictionary[int, LocalTransform] = WeakValueDictionary()
-"""Transforms that were found right, by their identity: their fields are frozen."""
-
-
-def _check_once(part: LocalTransform) -> None:
-    """Check a transform, unless this very object was: a node of a federation asks for each message."""
-    if _checked.get(id(part)) is not part:
-        error_in_check(part)
-        with suppress(TypeError):  # one with slots cannot be found again
-            _checked[id(part)] = part
 
 
 def resolve_personal(personal: str | Sequence[str], method: FederatedMethod, model: nn.Module) -> FederatedMethod:

@@ -36,6 +36,13 @@ SCALES = (1.0, 2.0**10, 2.0**-10)
 """Of the gradients: a transform may do nothing below a bound, or above it."""
 
 
+HOOKS = {
+    name: tuple(inspect.signature(getattr(LocalTransform, name)).parameters)[1:]
+    for name in ("init_shared", "init_kept", "begin", "look", "apply", "finish", "merge")
+}
+"""The calls of the contract, with the names of their arguments."""
+
+
 class Wrong(Exception):
     """A violation of the transform's contract; any other error in a check is left to the run."""
 
@@ -77,8 +84,7 @@ def error_in_check(part: LocalTransform) -> str:
 
 def _check_signatures(part: LocalTransform) -> None:
     """Refuse another number of parameters than the contract has, or its names at other places."""
-    for call in ("init_shared", "init_kept", "begin", "look", "apply", "finish", "merge"):
-        wanted = list(inspect.signature(getattr(LocalTransform, call)).parameters)[1:]
+    for call, wanted in HOOKS.items():
         try:
             own = inspect.signature(getattr(part, call))
         except (TypeError, ValueError):  # not every callable has one
@@ -164,12 +170,12 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
 
 def _called(part: LocalTransform, hook: str, *given: Any) -> Any:
     """The result of a hook, if it left all of its arguments as they were."""
-    arguments = dict(zip(list(inspect.signature(getattr(LocalTransform, hook)).parameters)[1:], given, strict=True))
+    arguments = dict(zip(HOOKS[hook], given, strict=True))
     before = [(name, one, one._version, one.clone()) for name, one in _tensors(arguments)]
     result = getattr(part, hook)(*given)
     after = {name: one for name, one in _tensors(arguments) if not name.startswith("local.")}  # its own dict
     for name, tensor, version, value in before:
-        is_same = torch.allclose(tensor, value, rtol=0, atol=0, equal_nan=True)
+        is_same = torch.equal(tensor, value) or torch.allclose(tensor, value, rtol=0, atol=0, equal_nan=True)
         if tensor._version != version or not is_same or after.get(name, tensor) is not tensor:
             raise Wrong(f"changes {name} in place in {hook}: hooks return new tensors")
     return result
