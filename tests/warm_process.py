@@ -19,6 +19,7 @@ import runpy
 import signal
 import sys
 import traceback
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,9 @@ import fedlada.workbench.cli
 
 for place, _ in fedlada.workbench.cli.COMMANDS.values():
     importlib.import_module(place.partition(":")[0])
+for finalizer in weakref.finalize._registry:  # torch would take back each of its operators when a fork ends
+    if finalizer.peek()[1] is torch.library._del_library:
+        finalizer.atexit = False
 
 
 def run(request: dict, environment: dict) -> None:
