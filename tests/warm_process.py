@@ -23,7 +23,11 @@ import weakref
 from functools import partial
 from pathlib import Path
 
-import matplotlib.figure  # noqa: F401  (imported before the fork)
+# Imported before the fork, else in every one.
+import dp_accounting  # noqa: F401
+import matplotlib.backends.backend_agg
+import matplotlib.figure  # noqa: F401
+import scipy.stats  # noqa: F401
 import torch
 import torch._dynamo.compiled_autograd  # torch imports it when it is used, else in every fork
 import torch.distributed.tensor  # as the one above

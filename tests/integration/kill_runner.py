@@ -30,6 +30,8 @@ import torch
 import fedlada.workbench.cli
 import fedlada.workbench.cli.run  # a command is imported when it is asked for, else in every fork
 from fedlada.runs import checkpoints
+from fedlada.training.resolve import resolve_method
+from fedlada.workbench.experiment import Experiment
 
 ROUNDS = 9 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
 NOTES = "states"
@@ -177,6 +179,7 @@ def main() -> None:
     kind, method, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     whole = folder / "whole"
     note = note_files(whole, folder / NOTES) if kind == "every-write" else None
+    resolve_method(Experiment(method=method).build_method())  # its check is remembered, else in every fork
     if (code := wait(start(command(whole, method), note))) != 0:
         print(json.dumps({"kills": 0, "problems": [f"the run that nobody killed ended with {code}"]}))
         return
