@@ -21,7 +21,7 @@ UNEQUAL = Given(indices=[range(20), range(20, 27), range(27, 28), range(28, 60)]
 
 def run(model, data, engine, **changes):
     values = {"method": METHODS["fedlada"].method(), "partition": UNEQUAL, "rounds": 2, "lr": 0.05, "batch_size": 6}
-    values |= {"dtype": torch.float64, "device": "cpu", "local_epochs": 2, "test": data} | changes
+    values |= {"dtype": torch.float64, "device": "cpu", "local_epochs": 1, "test": data} | changes
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's own, and those of a fallback
         return fedlada.simulate(model, data, engine=engine, **values)
@@ -169,7 +169,7 @@ def test_masks_do_not_depend_on_who_is_beside(places):
     model, data, _ = MODELS["vgg"]
     made = model()
     samples = as_samples(data(), CPU, torch.float64)
-    alone = run(made, data(), "sequential")
+    alone = run(made, data(), "sequential", local_epochs=2)
     engine = StackedEngine(
         made, METHODS["fedlada"].method(), samples, None, device=CPU, dtype=torch.float64, max_places=places
     )

@@ -33,7 +33,7 @@ from fedlada.runs import checkpoints
 from fedlada.training.resolve import resolve_method
 from fedlada.workbench.experiment import Experiment
 
-ROUNDS = 9 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
+ROUNDS = 7 if sys.argv[1:2] == ["random"] else 5  # each single write of a run is tried, so that one is shorter
 NOTES = "states"
 FLAGS = "--model mlp --local-steps 2 --num-clients 6 --cohort-size 2 --batch-size 5 --checkpoint-every 2 --quiet"
 
