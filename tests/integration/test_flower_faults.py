@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import struct
 import threading
@@ -609,6 +610,15 @@ def test_fewer_nodes_than_needed():
         strategy_of(METHOD, replies=QUICK).run(grid, 1, progress=False)
     real = strategy_of(METHOD, replies=replace(QUICK, nodes=4), cohort_size=None).run(grid, 1, progress=False)
     assert real.history[0]["lost"] == [2]
+
+
+def test_who_waits_is_told_again_why_nodes_cannot_take_part(caplog, monkeypatch):
+    monkeypatch.setattr("fedlada.flower.nodes.SPEAK_EVERY", 0.0)
+    caplog.set_level("INFO")
+    with pytest.raises(TooFewReplies, match=r"0 of the 5 nodes .* s; node \d+: it has the method fedavg"):
+        strategy_of("fedcm", replies=QUICK).run(grid_of("fedavg"), 1, progress=False)
+    told = [one.getMessage() for one in caplog.records if "waiting for nodes" in one.getMessage()]
+    assert re.search(r"^waiting for nodes: 0 of 5 are there; node \d+: it has the method fedavg", told[-1])
 
 
 def test_nodes_come_and_go(tmp_path, caplog):

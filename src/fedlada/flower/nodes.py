@@ -147,14 +147,17 @@ class Nodes:
             if now - start >= patience and len(here) >= (wanted if enough is None else enough):
                 return
             if now - start >= patience:
-                reasons = "".join(f"; node {node_id}: {why}" for node_id, (why, _) in self._refused.items())
                 raise TooFewReplies(
-                    f"{len(here)} of the {wanted} nodes that are needed were there within {patience:g} s{reasons}"
+                    f"{len(here)} of the {wanted} nodes that are needed were there within {patience:g} s"
+                    f"{self._refusals()}"
                 )
             if now - spoke >= SPEAK_EVERY:
-                log.info("waiting for nodes: %d of %d are there", len(here), wanted)
+                log.info("waiting for nodes: %d of %d are there%s", len(here), wanted, self._refusals())
                 spoke = now
             time.sleep(min(pause, start + patience - now))
+
+    def _refusals(self) -> str:
+        return "".join(f"; node {node_id}: {why}" for node_id, (why, _) in self._refused.items())
 
     def examples(self) -> list[int]:
         """Every client's number of samples, once all have reported it."""
