@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -24,12 +25,12 @@ from tasks import blobs, small_net
 EVEN = Given(indices=[range(start, start + 24) for start in range(0, 120, 24)])
 
 
-def both(model, data, **options):
+def both(model, data, tolerance=1e-10, **options):
     """The server's parameters by both engines."""
     values = {"method": METHODS["fedavg"].method(), "partition": EVEN, "rounds": 3, "lr": 0.05, "batch_size": 8}
     values |= {"dtype": torch.float64, "device": "cpu"} | options
     sequential, stacked = (fedlada.simulate(model, data, engine=name, **values) for name in ("sequential", "stacked"))
-    torch.testing.assert_close(stacked.server.params, sequential.server.params, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(stacked.server.params, sequential.server.params, rtol=tolerance, atol=tolerance)
     return sequential, stacked
 
 
@@ -76,16 +77,74 @@ def test_states_that_are_old_values(transform):
     both(small_net(), blobs(), method=method, partition=EVEN)
 
 
+class OwnCrossEntropy(nn.CrossEntropyLoss):
+    """It may have another forward pass, so only its weights are known."""
+
+
 def test_losses_are_known_by_what_they_are_not_by_a_few_samples():
     x, y = blobs()
     order = np.argsort(y, kind="stable")  # the first samples are all of one class
     x, y = x[order], y[order]
-    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]).double())
+    weighted = OwnCrossEntropy(weight=torch.tensor([1.0, 5.0, 20.0]).double())
     both(small_net(), (x, y), loss=weighted)  # batches of one size: computed batch by batch
     with pytest.warns(UserWarning, match="its loss is not a mean over samples"):
         both(small_net(), (x, y), loss=weighted, batch_size=7)
     mixed = np.random.default_rng(0).permutation(len(y))
     both(small_net(), (x[mixed], y[mixed]), loss=nn.CrossEntropyLoss(ignore_index=2), batch_size=7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "loss", [nn.CrossEntropyLoss, partial(nn.CrossEntropyLoss, label_smoothing=0.1), nn.NLLLoss], ids=range(3)
+)
+def test_classes_may_weigh_more_and_targets_be_ignored(loss, dtype):
+    """The weights are in single precision, whatever the model is in."""
+    x, y = blobs()
+    y[:30] = -100
+    y = y[np.random.default_rng(0).permutation(len(y))]
+    made = nn.Sequential(small_net(), nn.LogSoftmax(dim=-1))
+    for weight in (None, torch.tensor([1.0, 5.0, 20.0], dtype=dtype)):
+        _, stacked = both(made, (x, y), loss=loss(weight=weight), batch_size=7, dtype=dtype, tolerance=1e-6)
+        assert stacked.engine == "stacked"
+
+
+def masked(output, y):
+    counts = y != -999
+    return ((output[:, 0] - y) ** 2 * counts).sum() / counts.sum().clamp(min=1)
+
+
+def weighted_by_target(output, y):
+    return (y[:, 1] * (output[:, 0] - y[:, 0]) ** 2).sum() / y[:, 1].sum()
+
+
+def of_positions(output, y):
+    return nn.functional.cross_entropy(output.view(-1, 3), y.flatten())
+
+
+def own_targets(loss):
+    """In which one sample of 120 is another than all others."""
+    random = np.random.default_rng(0)
+    if loss is of_positions:
+        y = random.integers(0, 3, size=(120, 2))
+        y[77, 0] = -100
+        return y
+    y = random.normal(size=120)
+    if loss is masked:
+        y[77] = -999
+        return y
+    weights = np.ones(120)
+    weights[77] = 50
+    return np.stack([y, weights], axis=1)
+
+
+@pytest.mark.parametrize("loss", [masked, weighted_by_target, of_positions])
+def test_a_single_target_may_weigh_more_although_it_is_not_on_trial(loss):
+    x, y = np.random.default_rng(1).normal(size=(120, 4)), own_targets(loss)
+    model = nn.Linear(4, 6 if loss is of_positions else 1)
+    _, stacked = both(model, (x, y), loss=loss)
+    assert stacked.engine == "stacked"  # batch by batch
+    with pytest.warns(UserWarning, match="its loss is not a mean over samples"):
+        both(model, (x, y), loss=loss, batch_size=7)
 
 
 def test_a_batch_of_ignored_targets_alone_has_no_mean():
@@ -444,3 +503,81 @@ def test_a_full_gpu_says_nothing_of_the_model():
     samples = as_samples(blobs(), flat.vector.device, torch.float64)
     with pytest.raises(torch.OutOfMemoryError):
         choose_network(flat, samples, nn.functional.cross_entropy, torch.float64)
+
+
+class RootMean(fedlada.LocalTransform):
+    """Zeros after the parameters would change its means: of what it looks at, remembers and receives."""
+
+    def init_shared(self, params):
+        return {"d": torch.zeros_like(params)}
+
+    def merge(self, shared, mean, round):
+        return {"d": round.delta}
+
+
+def scaled(vector, least=0.0):
+    return vector / (vector.square().mean(dim=-1, keepdim=True).sqrt() + least)
+
+
+class LooksByMean(RootMean):
+    def look(self, point, local, step, gradient_at):
+        return point + 0.1 * scaled(gradient_at(point)), local
+
+
+class RemembersByMean(RootMean):
+    def init_kept(self, params):
+        return {"m": torch.zeros_like(params)}
+
+    def begin(self, shared, kept, like):
+        return {"m": scaled(kept["m"], 1e-3)}
+
+    def apply(self, update, local, step):
+        return update + 0.1 * local["m"], local
+
+    def finish(self, local, done, step):
+        return {}, {"m": done.delta}
+
+
+class ReceivesByMean(RootMean):
+    def apply(self, update, local, step):
+        return update + 0.1 * scaled(step.shared["d"], 1e-3), local
+
+
+class Drifts(fedlada.LocalTransform):
+    """A number that is added to all parameters would be added to zeros after them too."""
+
+    def init_shared(self, params):
+        return {"b": torch.zeros(1, dtype=params.dtype, device=params.device)}
+
+    def merge(self, shared, mean, round):
+        return {"b": round.delta.mean(dim=-1, keepdim=True)}
+
+    def apply(self, update, local, step):
+        moved = update + step.shared["b"]
+        return moved / (1 + moved.norm(dim=-1, keepdim=True)), local
+
+
+@pytest.mark.parametrize("transform", [LooksByMean(), RemembersByMean(), ReceivesByMean(), Drifts()])
+def test_zeros_after_the_parameters_would_count(transform):
+    own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
+    _, stacked = both(small_net(), blobs(), method=own, rounds=4)
+    assert stacked.engine == "stacked"
+
+
+class LooksAtSome(fedlada.LocalTransform):
+    def look(self, point, local, step, gradient_at):
+        return point + 0.1 * gradient_at(point) * (torch.arange(point.shape[-1]) < 20), local
+
+
+class ReceivesSome(RootMean):
+    def apply(self, update, local, step):
+        return update + step.shared["d"] * (torch.arange(update.shape[-1]) < 20), local
+
+
+@pytest.mark.parametrize("transform", [LooksAtSome(), ReceivesSome()])
+def test_positions_count_in_what_is_looked_at_and_received(transform):
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    x, y = torch.randn(120, 2, 4, 4, generator=torch.Generator().manual_seed(0)), blobs()[1]
+    own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
+    with pytest.warns(UserWarning, match="order of the parameters|depends on the order"):
+        both(net, (x, y), method=own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from fedlada.engines.refusal import first_line
 from fedlada.engines.stacked.feed import floats_as
 from fedlada.engines.stacked.fused import Example
 from fedlada.engines.stacked.kernels import Kernels, TorchKernels
-from fedlada.engines.stacked.losses import client_losses
+from fedlada.engines.stacked.losses import MOST_SCORES, client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.randomness import bits, permutation
@@ -27,6 +28,8 @@ from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, private_copy
 
 CHECK_CLIENTS, CHECK_BATCH = 2, 3
+READ_TARGETS = 64
+"""Targets that are tried of samples that have to be read."""
 
 
 def choose_network(
@@ -46,7 +49,11 @@ def choose_network(
     reference = _Reference(flat, samples, loss)
     try:
         losses, takes_short_batches = client_losses(
-            loss, reference.output, reference.y[:CHECK_BATCH], _classes(samples)
+            loss,
+            reference.output,
+            reference.y[:CHECK_BATCH],
+            _classes(samples),
+            lambda: _targets(samples, reference.output),
         )
     except torch.OutOfMemoryError:
         raise
@@ -83,11 +90,23 @@ def _classes(samples: Samples) -> Tensor | None:
     return torch.from_numpy(np.unique(samples.labels())).to(samples.y)
 
 
+def _targets(samples: Samples, output: Tensor) -> Tensor:
+    """Targets from all over the data: all of them, if they are in memory and not too many."""
+    spread = permutation(bits(0, "trial"), len(samples))
+    if isinstance(samples, ArraySamples):
+        most = max(READ_TARGETS, MOST_SCORES * len(output) // max(1, output.numel()))
+        y = samples.y[torch.from_numpy(np.sort(spread[:most])).to(samples.y.device)]
+    else:
+        _, y = samples.batch(spread[:READ_TARGETS])
+    return y.double() if y.is_floating_point() else y
+
+
 class _Reference:
     """Reference gradients on a few real samples, of two clients with slightly different parameters, one by one."""
 
     def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
-        self.flat, self.loss = FlatModel(flat.module, flat.vector.device, torch.float64), loss
+        self.flat = FlatModel(flat.module, flat.vector.device, torch.float64)
+        self.loss = copy.deepcopy(loss).double() if isinstance(loss, nn.modules.loss._WeightedLoss) else loss
         # From all over the data: its first samples may be of one class.
         spread = permutation(bits(0, "trial"), len(samples))
         with randomness_restored() as drawn:

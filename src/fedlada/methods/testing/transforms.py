@@ -8,7 +8,7 @@ import random
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,6 +43,16 @@ HOOKS = {
 """The calls of the contract, with the names of their arguments."""
 
 
+class Trial(NamedTuple):
+    """One round of one client, or of several stacked."""
+
+    seen: list[Tensor]
+    """The updates, what is uploaded and the new memory."""
+    shared: Vectors
+    """The merged state, of which all clients have the same."""
+    kept: Vectors
+
+
 class Wrong(Exception):
     """A violation of the transform's contract; any other error in a check is left to the run."""
 
@@ -62,6 +72,11 @@ def error_in_check(part: LocalTransform) -> str:
     if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
     _check_signatures(part)
+    with torch.device("cpu"):  # whatever the user's default is
+        return _tried(part)
+
+
+def _tried(part: LocalTransform) -> str:
     here = map_tensor_fields(partial(suited, like=gradients()), part)
     problem = ""
     held = lengths([part])  # what it holds may be of a model's size
@@ -107,37 +122,54 @@ def _compare(part: LocalTransform, given: Tensor) -> None:
     with randomness_restored() as drawn:
         tried = copy.deepcopy(part)
         first, again = (one_round(tried, one) for _ in range(2))
-        is_random = drawn() or has_generator(part) or not all(map(torch.equal, first, again))
+        is_random = drawn() or has_generator(part) or not all(map(torch.equal, first.seen, again.seen))
         second = one_round(copy.deepcopy(part), other)
         stacked = one_round(copy.deepcopy(part), given)
+        # States are often zeros at first, and show nothing.
+        later = [
+            one_round(copy.deepcopy(part), own, (first.shared, done.kept))
+            for own, done in ((one, first), (other, second), (given, stacked))
+        ]
         flipped = _reversed(part, given.shape[-1]) if part.elementwise else part
         backwards = one_round(flipped, one.flip(-1), flipped=True) if part.elementwise else first
-    if part.elementwise and not is_random and not all(map(agree, (each.flip(-1) for each in backwards), first)):
+    if is_random:
+        return
+    if part.elementwise and not all(
+        map(agree, (_flipped(each, given.shape[-1]) for each in backwards.seen), first.seen)
+    ):
         raise Wrong("declares elementwise = True, but its result depends on the order of the parameters")
-    apart = [torch.stack(pair) for pair in zip(first, second, strict=True)]
-    if not is_random and not all(map(agree, stacked, apart)):
-        raise Wrong(
-            "gives different results for stacked clients, [C, P], and for each alone: "
-            "reduce over the last axis and keep it (dim=-1, keepdim=True)"
-        )
+    for alone, beside, both in ((first, second, stacked), later):
+        apart = [torch.stack(pair) for pair in zip(alone.seen, beside.seen, strict=True)]
+        if not all(map(agree, both.seen, apart)):
+            raise Wrong(
+                "gives different results for stacked clients, [C, P], and for each alone: "
+                "reduce over the last axis and keep it (dim=-1, keepdim=True)"
+            )
 
 
 def _reversed(part: LocalTransform, size: int) -> LocalTransform:
     """The same part for parameters in reverse order."""
-    return map_tensor_fields(
-        lambda one: one.flip(-1) if one.ndim and one.shape[-1] == size else one, copy.deepcopy(part)
-    )
+    return map_tensor_fields(partial(_flipped, size=size), copy.deepcopy(part))
 
 
-def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False) -> list[Tensor]:
-    """Two steps of one client, [P], or of two stacked, [C, P]; the updates and what is uploaded of that shape."""
+def _flipped(tensor: Tensor, size: int) -> Tensor:
+    return tensor.flip(-1) if tensor.ndim and tensor.shape[-1] == size else tensor
+
+
+def one_round(
+    part: LocalTransform, gradients: Tensor, begun: tuple[Vectors, Vectors] | None = None, *, flipped: bool = False
+) -> Trial:
+    """Two steps of one client, [P], or of two stacked, [C, P], from a shared state and a memory, or from the first."""
     shape = gradients.shape[1:]
     clients = shape[:-1]
     start = _start(shape[-1])
     start = start.flip(-1) if flipped else start
-    first_shared = _vectors("init_shared", _called(part, "init_shared", start.clone()))
-    first_kept = _vectors("init_kept", _called(part, "init_kept", start.clone()))
-    shared, kept = (_for_each(vectors, clients) for vectors in (first_shared, first_kept))
+    if begun is None:
+        first_shared = _vectors("init_shared", _called(part, "init_shared", start.clone()))
+        kept = _for_each(_vectors("init_kept", _called(part, "init_kept", start.clone())), clients)
+    else:
+        first_shared, kept = begun
+    shared = _for_each(first_shared, clients)
     params, anchor = start.expand(shape).clone(), start.expand(shape).clone()
     local = _vectors("begin", _called(part, "begin", shared, kept, params.clone()))
     # As the engines have them: one client's are numbers, those of stacked ones tensors.
@@ -146,11 +178,12 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
     seen = []
     for gradient in gradients:
         step = Step(params, anchor, shared, kept)
-        point, state = _two("look", _called(part, "look", params, local, step, partial(_copied, gradient)))
+        gradient_at = partial(_gradient_at, gradient)
+        point, state = _two("look", _called(part, "look", params, local, step, gradient_at))
         if not isinstance(point, Tensor) or point.shape != shape:
             raise Wrong(f"must return from look a point of the shape it was given; got {_kind(point)}")
         local = _vectors("look", state, names=local)
-        update, state = _two("apply", _called(part, "apply", gradient.clone(), local, step))
+        update, state = _two("apply", _called(part, "apply", gradient_at(point), local, step))
         if not isinstance(update, Tensor) or update.shape != shape:
             wanted = "[C, P]" if clients else "[P]"
             raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
@@ -159,13 +192,24 @@ def one_round(part: LocalTransform, gradients: Tensor, *, flipped: bool = False)
         seen.append(update.clone())
     done = ClientRound(anchor - params, num_steps, lr)
     extra, memory = _two("finish", _called(part, "finish", local, done, Step(params, anchor, shared, kept)))
-    extra, _ = _vectors("finish", extra), _vectors("finish", memory, names=kept)
+    extra, memory = _vectors("finish", extra), _vectors("finish", memory, names=kept)
+    for name, value in memory.items():
+        if value.shape != kept[name].shape:
+            raise Wrong(
+                f"must return from finish a memory {name!r} of the shape that it was given, {tuple(kept[name].shape)}; "
+                f"got {tuple(value.shape)}"
+            )
+    for name, value in extra.items():
+        if value.shape[: len(clients)] != clients:
+            raise Wrong(
+                f"must return from finish {name!r} with one row for each stacked client, [C, ...]; "
+                f"got {tuple(value.shape)} for {len(gradients[0])} clients"
+            )
     mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
     delta = done.delta.mean(dim=0) if clients else done.delta
     round = Round(delta, float(len(gradients)), 0.1, participation=0.5)
-    merged = _called(part, "merge", first_shared, mean, round)
-    _vectors("merge", merged, names=first_shared)
-    return [*seen, *(value for value in extra.values() if value.shape == shape)]
+    merged = _vectors("merge", _called(part, "merge", first_shared, mean, round), names=first_shared)
+    return Trial([*seen, *extra.values(), *(memory[name] for name in kept)], merged, memory)
 
 
 def _called(part: LocalTransform, hook: str, *given: Any) -> Any:
@@ -205,8 +249,8 @@ def gradients(size: int = WIDTH) -> Tensor:
     return drawn * torch.tensor([[0.5], [2.0]])
 
 
-def _copied(gradient: Tensor, _: Tensor) -> Tensor:
-    return gradient.clone()
+def _gradient_at(gradient: Tensor, point: Tensor) -> Tensor:
+    return gradient * (1 + 0.1 * point)
 
 
 def _for_each(vectors: Vectors, clients: torch.Size) -> Vectors:
@@ -235,9 +279,11 @@ def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
     return value
 
 
-def agree(one: Tensor, other: Tensor) -> bool:
+def agree(one: Tensor, other: Tensor, rtol: float = 1e-4, atol: float = 1e-6) -> bool:
     """Whether two results are equal up to rounding."""
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+    if one.shape != other.shape or not one.is_floating_point():
+        return torch.equal(one, other)
+    return torch.allclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
 
 
 def _kind(value: Any) -> str:
