@@ -356,6 +356,19 @@ def test_test_labels_are_looked_at_too():
         run(small_net(1), Y % 2, test=(X, Y))
 
 
+@pytest.mark.parametrize("loss", [None, F.cross_entropy, nn.CrossEntropyLoss()])
+def test_labels_to_evaluate_on_are_classes_of_the_model(loss):
+    said = r"^labels must be in 0\.\.2 for a model with 3 outputs, got 5\.\.7"
+    with pytest.raises(ValueError, match=said):
+        fedlada.evaluate(small_net(), (X, Y + 5), loss)
+    with pytest.raises(ValueError, match=said):
+        run(small_net(), rounds=1).evaluate((X, Y + 5), loss)
+
+
+def test_labels_that_are_ignored_need_be_no_classes():
+    assert np.isnan(fedlada.evaluate(small_net(), (X, np.full_like(Y, -100)))["loss"])
+
+
 def test_a_loss_that_needs_floats_says_so():
     with pytest.raises(ValueError, match="it takes float targets: make y float"):
         run(small_net(), LABELS, loss=nn.BCEWithLogitsLoss())

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fedlada.data.samples import Samples
 from fedlada.engines import processes
-from fedlada.engines.classes import IGNORED, binary_cross_entropy, class_axis, cross_entropy_last, ignored_by
+from fedlada.engines.classes import binary_cross_entropy
 from fedlada.engines.default_loss import (
     broadcasts,
-    check_classes,
+    check_labels,
     check_loss,
     check_same_shape,
     default_loss,
@@ -79,11 +79,8 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     except Exception as error:
         raise refused(module, x, f"{what} data", error) from error
     chosen = loss or default_loss(output, y, samples)
-    if chosen is binary_cross_entropy:
-        _check_binary(known_labels(samples), what)
-    elif chosen in (F.cross_entropy, cross_entropy_last) or type(chosen) is nn.CrossEntropyLoss:
-        check_classes(output, y, f"{what} targets")
-        _check_classes(output, y, samples, what, ignored_by(chosen))
+    if check_labels(chosen, output, y, samples, f"{what} ") == 0:
+        raise ValueError(f"all {what} targets are ignored")
     check_same_shape(chosen, output, y, f"{what} targets", labels=None if loss else labels_of(samples, y))
     try:
         value = chosen(output, y)
@@ -173,28 +170,6 @@ def _say_doubts(loss: Loss, is_default: bool, module: nn.Module, samples: Sample
             "the targets are floats that are all 0 or 1, trained as a regression with the squared error: for labels "
             "with one logit each make y integers, or give loss=nn.BCEWithLogitsLoss()",
             stacklevel=2,
-        )
-
-
-def _check_classes(output: Any, y: Tensor, samples: Samples, what: str, ignored: int = IGNORED) -> None:
-    axis = class_axis(output, y)
-    labels = known_labels(samples) if axis is not None else None
-    if axis is None or labels is None:
-        return
-    labels = labels[labels != ignored]
-    if not labels.size:
-        raise ValueError(f"all {what} targets are ignored")
-    low, high, num_classes = int(labels.min()), int(labels.max()), output.shape[axis]
-    if low < 0 or high >= num_classes:
-        raise ValueError(
-            f"{what} labels must be in 0..{num_classes - 1} for a model with {num_classes} outputs, got {low}..{high}"
-        )
-
-
-def _check_binary(labels: np.ndarray[Any, Any] | None, what: str) -> None:
-    if labels is not None and (labels.min() < 0 or labels.max() > 1):
-        raise ValueError(
-            f"{what} labels must be 0 or 1 for the binary cross-entropy, got {labels.min()}..{labels.max()}"
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedlada.data.given import targets_of
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.classes import binary_cross_entropy, class_axes, cross_entropy_last
+from fedlada.engines.classes import binary_cross_entropy, class_axes, class_axis, cross_entropy_last, ignored_by
 from fedlada.federation.randomness import the_same_randomness
 from fedlada.models.call import has_own_loss, own_loss
 
@@ -96,6 +96,32 @@ def check_classes(output: Any, y: Any, targets: str) -> None:
         f"{shapes}: classes are one whole number for each sample, and labels of 0 and 1 need one output each, here "
         f"{y.shape[-1]}"
     )
+
+
+def check_labels(loss: Any, output: Any, y: Any, samples: Samples, whose: str = "") -> int | None:
+    """Refuse labels outside the classes of the outputs; the number of labels that count, where it is known."""
+    if loss is binary_cross_entropy:
+        labels = known_labels(samples)
+        if labels is not None and (labels.min() < 0 or labels.max() > 1):
+            raise ValueError(
+                f"{whose}labels must be 0 or 1 for the binary cross-entropy, got {labels.min()}..{labels.max()}"
+            )
+        return None
+    if loss not in (F.cross_entropy, cross_entropy_last) and type(loss) is not nn.CrossEntropyLoss:
+        return None
+    check_classes(output, y, f"{whose}targets")
+    axis = class_axis(output, y)
+    labels = known_labels(samples) if axis is not None else None
+    if axis is None or labels is None:
+        return None
+    labels = labels[labels != ignored_by(loss)]
+    num_classes = output.shape[axis]
+    if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
+        raise ValueError(
+            f"{whose}labels must be in 0..{num_classes - 1} for a model with {num_classes} outputs, got "
+            f"{labels.min()}..{labels.max()}"
+        )
+    return int(labels.size)
 
 
 def check_same_shape(loss: Any, output: Any, y: Any, targets: str, *, labels: Any = None) -> None:

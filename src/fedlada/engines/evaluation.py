@@ -17,7 +17,15 @@ from fedlada.data.given import Collate
 from fedlada.data.samples import Samples
 from fedlada.engines.classes import binary_hits, class_axis, class_weights, hits, ignored_by, is_binary
 from fedlada.engines.cpu_layout import Forward, forward_for
-from fedlada.engines.default_loss import WORDS, check_loss, check_same_shape, default_loss, labels_of, shape_of
+from fedlada.engines.default_loss import (
+    WORDS,
+    check_labels,
+    check_loss,
+    check_same_shape,
+    default_loss,
+    labels_of,
+    shape_of,
+)
 from fedlada.engines.inputs import AS_GIVEN, Inputs, inputs_for
 from fedlada.engines.refusal import refused
 from fedlada.methods.validation import count, option
@@ -172,6 +180,7 @@ def evaluate(
             if totals is None:
                 labels = None if loss else labels_of(samples, y)
                 loss = loss or default_loss(output, y, samples)
+                check_labels(loss, output, y, samples)
                 check_same_shape(loss, output, y, "targets", labels=labels)
                 totals = Totals(loss, first.device)
             totals.add(output, y, number)
