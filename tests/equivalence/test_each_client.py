@@ -257,6 +257,10 @@ def test_a_folder_keeps_each_round_and_refuses_another_share(tmp_path):
         ({"client_test": 0.2, "personal_every": 2}, "personal_every needs personal_steps"),
         ({"client_test": [(X, Y)]}, "test data for each of 5 clients"),
         ({"client_test": {"nobody": (X, Y)}}, "client_test has data for 'nobody', which is not a client"),
+        (
+            {"partition": {"a": [0, 1], "b": [2, 3]}, "client_test": {"b": (X, Y), "c": (X, Y)}},
+            "client_test has data for 'c', which is not a client",
+        ),
         ({"client_test": [(X[:, :3], Y)] * 5}, "cannot take a batch of the client test data"),
     ],
 )

@@ -326,9 +326,12 @@ def _test_by_client(given: Any, num_clients: int, names: Sequence[str]) -> dict[
             raise ValueError(f"client_test must be a share such as 0.2, or test data for each of {num_clients} clients")
         return {client: own for client, own in enumerate(given) if own is not None}
     by_name = {name: client for client, name in enumerate(names)}
+    by_index = {str(client): client for client in range(num_clients)}
     keys = {key: str(key) for key in given}
-    if not set(keys.values()) <= set(by_name):  # keys are not client names, which may be integers too
-        by_name = {str(client): client for client in range(num_clients)}
+    asked = set(keys.values())
+    # Names may be integers too: indices are meant where the names do not explain all keys and the indices do.
+    if not asked <= set(by_name) and (asked <= set(by_index) or not asked & set(by_name)):
+        by_name = by_index
     if unknown := [key for key, name in keys.items() if name not in by_name]:
         raise ValueError(f"client_test has data for {unknown[0]!r}, which is not a client of the partition")
     return {by_name[keys[key]]: own for key, own in given.items()}
