@@ -206,6 +206,34 @@ def test_a_bad_rate_is_refused(bad):
         make_plan(schedule=lambda _: bad).round(1)
 
 
+def no_round():
+    return 0.1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sentence"),
+    [
+        (lambda _: None, "lr must give the learning rate of round 3 as one number, got None"),
+        (lambda _: "fast", "lr must give the learning rate of round 3 as one number, got 'fast'"),
+        (lambda _: [0.1, 0.2], r"lr must give the learning rate of round 3 as one number, got \[0\.1, 0\.2\]"),
+        (no_round, "lr must be a number or a function of the round, lambda t: .*, got <function no_round"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(schedule, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_plan(schedule=schedule).round(3)
+
+
+def test_the_errors_of_a_schedule_are_its_own():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        make_plan(schedule=lambda round: round + None).round(1)
+
+
+def test_a_schedule_may_be_a_function_without_a_signature():
+    assert make_plan(schedule=float).round(1).lr == 1.0
+    assert make_plan(schedule={1: 0.5}.__getitem__).round(1).lr == 0.5
+
+
 def test_schedules():
     assert [schedules.Constant(0.1)(t) for t in (1, 9)] == [0.1, 0.1]
     assert schedules.Exponential(0.1, 0.5)(1) == 0.1

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
+from inspect import signature
 from typing import Protocol
 
 from fedlada.federation.batches import LocalWork
@@ -116,7 +117,17 @@ class Rounds(Protocol):
 
 def rate_of(schedule: Schedule, round: int) -> float:
     """The clients' learning rate of a round, checked: a schedule may be any function."""
-    lr = float(schedule(round))
+    try:
+        signature(schedule).bind(round)
+    except TypeError:
+        raise ValueError(f"lr must be a number or a function of the round, lambda t: 1 / t, got {schedule!r}") from None
+    except ValueError:  # a function that is not written in Python may not tell its arguments
+        pass
+    given = schedule(round)
+    try:
+        lr = float(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"lr must give the learning rate of round {round} as one number, got {given!r}") from None
     if not 0 <= lr < math.inf:
         raise ValueError(f"the learning rate of round {round} must be a finite number of at least 0, got {lr}")
     return lr
