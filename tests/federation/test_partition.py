@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,6 +147,26 @@ def test_by_key_and_given():
 def test_what_does_not_fit_is_refused(partition, sentence):
     with pytest.raises(ValueError, match=sentence):
         partition.assign(LABELS, 0)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["a", None],
+        ["a", float("nan")],
+        [0.5, float("nan")],
+        np.array([0.5, np.nan]),
+        np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
+        pd.Series(["a", None]),
+        pd.Series(["a", None], dtype="string"),
+        pd.Series(["a", None], dtype="category"),
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([pd.Timestamp("2020-01-01"), None]),
+    ],
+)
+def test_a_missing_key_is_no_client(keys):
+    with pytest.raises(ValueError, match=r"the key of sample 1 is missing \(\S+\): give it one, or leave"):
+        ByKey(keys=keys).assign(np.zeros(2), 0)
 
 
 def test_labels_must_be_one_per_sample():

@@ -179,6 +179,7 @@ class ByKey(Partition):
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         if len(self.keys) != len(labels):
             raise ValueError(f"there are {len(self.keys)} keys for {len(labels)} samples: one key per sample is needed")
+        _check_keys(self.keys)
         clients = _by_class(np.asarray(self.keys))
         if self.names and len(self.names) != len(clients):
             raise ValueError(
@@ -210,6 +211,13 @@ class Given(Partition):
 
     def client_names(self) -> tuple[str, ...]:
         return tuple(map(str, self.indices)) if isinstance(self.indices, Mapping) else ()
+
+
+def _check_keys(keys: Sequence[Any]) -> None:
+    for sample, key in enumerate(keys if np.asarray(keys).dtype.kind not in "biu" else ()):
+        is_nan = isinstance(key, (float, np.floating, np.datetime64)) and key != key
+        if key is None or is_nan or type(key).__name__ in ("NAType", "NaTType"):
+            raise ValueError(f"the key of sample {sample} is missing ({key}): give it one, or leave the sample out")
 
 
 def _sample_numbers(own: Iterable[int], client: int) -> Ints:
