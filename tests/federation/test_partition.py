@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,6 +168,12 @@ def test_what_does_not_fit_is_refused(partition, sentence):
 def test_a_missing_key_is_no_client(keys):
     with pytest.raises(ValueError, match=r"the key of sample 1 is missing \(\S+\): give it one, or leave"):
         ByKey(keys=keys).assign(np.zeros(2), 0)
+
+
+@pytest.mark.parametrize("clients", [LABELS, torch.from_numpy(LABELS), LABELS.tolist(), [f"user {i}" for i in LABELS]])
+def test_one_client_for_each_sample_is_a_key(clients):
+    with pytest.raises(ValueError, match=r"number or name for each sample is given as fedlada\.data\.ByKey\("):
+        Given(indices=clients).assign(LABELS, 0)
 
 
 def test_labels_must_be_one_per_sample():

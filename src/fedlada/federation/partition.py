@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,11 @@ def _check_keys(keys: Sequence[Any]) -> None:
 
 
 def _sample_numbers(own: Iterable[int], client: int) -> Ints:
+    if isinstance(own, (str, Real)) or getattr(own, "ndim", 1) == 0:
+        raise ValueError(
+            f"client {client} must be given by sample indices, got {own}: one client number or name for each sample is "
+            "given as fedlada.data.ByKey(keys=...)"
+        )
     numbers = np.asarray(own if isinstance(own, (np.ndarray, list, tuple, range)) else list(own)).reshape(-1)
     if numbers.size and numbers.dtype.kind not in "iu":
         raise ValueError(f"client {client} must be given by sample indices, got values of type {numbers.dtype}")
