@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import fedlada
 from fedlada.data import IID, Images
@@ -116,6 +116,9 @@ def test_a_pooled_test_set_is_all_of_it():
             {"a": PAIRS[0], "b": ({"c": X}, Y)},
             "client 'b' has the inputs c, and client 'a' has one input: give all the same",
         ),
+        ([DataLoader(one) for one in datasets()], r"^a DataLoader makes batches of its own: give its \.dataset"),
+        ({"a": DataLoader(datasets()[0])}, r"^a DataLoader makes batches of its own: give its \.dataset"),
+        ({"a": datasets()[0], "b": DataLoader(datasets()[1])}, r"^a DataLoader makes batches of its own: give its \.d"),
         ({1: PAIRS[0], "1": PAIRS[1]}, "two clients have the same name"),
     ],
 )

@@ -195,6 +195,10 @@ FRAME = pandas.DataFrame(X, columns=list("abcd")).assign(label=Y)
         (((FRAME, FRAME["label"]),) * 3, None, "give clients as a list"),
         ((Words(), Words()), None, "give clients as a list"),
         (DataLoader(Words()), None, r"a DataLoader makes batches of its own: give its \.dataset"),
+        ([DataLoader(Words())] * 2, None, r"a DataLoader makes batches of its own: give its \.dataset"),
+        ((DataLoader(Words()),) * 2, None, r"a DataLoader makes batches of its own: give its \.dataset"),
+        ([DataLoader(Words())] * 10, None, r"a DataLoader makes batches of its own: give its \.dataset"),
+        ([DataLoader(Words())] * 10, padded, r"a DataLoader makes batches of its own: give its \.dataset"),
         (FRAME, None, r"a frame does not say what to predict: give fedlada.data.columns\(frame, y=\.\.\.\)"),
         (
             (FRAME.assign(e="text"), FRAME["label"]),

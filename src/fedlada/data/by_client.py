@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from fedlada.data.given import Arrays, as_tensor, check_one_target, comes_from, has_rows, readable
 from fedlada.data.images import Images
@@ -71,6 +71,8 @@ def pooled(data: Any, *, one_by_one: bool = False) -> Any:
 def _is_client(data: Any) -> bool:
     if isinstance(data, tuple):
         return len(data) == 2 and all(map(has_rows, data))
+    if isinstance(data, DataLoader):
+        return True  # `readable` refuses it, with advice
     return isinstance(data, (Dataset, Images)) or (comes_from(data, "datasets") and not isinstance(data, Mapping))
 
 

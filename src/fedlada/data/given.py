@@ -117,7 +117,7 @@ def readable(data: Any, *, one_by_one: bool = False) -> Any:
 
     `one_by_one` asks for samples that can be collated, so for a `Dataset` where arrays would do.
     """
-    if isinstance(data, DataLoader):
+    if any(isinstance(one, DataLoader) for one in (data if isinstance(data, (tuple, list)) else (data,))):
         raise ValueError("a DataLoader makes batches of its own: give its .dataset, and its .collate_fn as collate_fn=")
     if hasattr(data, "load_partition"):
         raise ValueError(
