@@ -50,6 +50,17 @@ def test_the_first_row_that_is_not_finite_is_named_in_large_arrays():
         as_samples((x, torch.zeros(5)), torch.device("cpu"), torch.float32)
 
 
+def test_a_number_too_large_for_the_precision_is_no_infinity_of_the_data():
+    x = torch.ones(5, 2, dtype=torch.float64)
+    x[3, 1] = 1e300
+    with pytest.raises(ValueError, match="x holds a number in row 3 that is too large for float32: scale x down"):
+        as_samples((x, torch.zeros(5)), torch.device("cpu"), torch.float32)
+    assert len(as_samples((x, torch.zeros(5)), torch.device("cpu"), torch.float64)) == 5
+    x[3, 0] = torch.nan
+    with pytest.raises(ValueError, match="x holds a NaN or an infinity in row 3"):
+        as_samples((x, torch.zeros(5)), torch.device("cpu"), torch.float32)
+
+
 class Pairs(Dataset):
     """Samples whose lengths differ, which only their own function can join."""
 

@@ -296,12 +296,12 @@ def _on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype)
         raise ValueError(f"{name} holds complex numbers")
     if not tensor.is_floating_point():
         return tensor.to(device)
-    tensor = tensor.to(device, dtype)
-    _check_finite(name, tensor)
-    return tensor
+    placed = tensor.to(device, dtype)
+    _check_finite(name, placed, tensor)
+    return placed
 
 
-def _check_finite(name: str, tensor: Tensor) -> None:
+def _check_finite(name: str, tensor: Tensor, given: Tensor) -> None:
     """Refuse NaN and infinity, in parts: for a whole array torch needs more memory than the array itself."""
     if tensor.ndim == 0 or tensor.numel() == 0:
         return
@@ -309,4 +309,7 @@ def _check_finite(name: str, tensor: Tensor) -> None:
     for number, part in enumerate(torch.split(tensor, rows)):
         if not part.isfinite().all():
             row = number * rows + int((~part.reshape(len(part), -1).isfinite()).any(dim=1).nonzero()[0])
+            if given[row].isfinite().all():
+                kind = str(tensor.dtype).removeprefix("torch.")
+                raise ValueError(f"{name} holds a number in row {row} that is too large for {kind}: scale {name} down")
             raise ValueError(f"{name} holds a NaN or an infinity in row {row}")
