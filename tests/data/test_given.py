@@ -241,6 +241,12 @@ def test_a_frame_and_a_series_are_arrays():
         columns(FRAME[list("abcd")])
 
 
+def test_a_frame_of_one_column_is_no_column_of_classes():
+    with pytest.raises(ValueError, match=r"for classes flatten y .*, or y\.iloc\[:, 0\] of a frame"):
+        trained((X, FRAME[["label"]]))
+    assert torch.equal(trained((X, FRAME[["label"]].iloc[:, 0])), trained((X, Y)))
+
+
 def test_missing_values_of_a_frame_are_named():
     frame = FRAME[list("abcd")].copy()
     frame.loc[7, "b"] = None

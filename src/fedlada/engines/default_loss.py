@@ -88,7 +88,7 @@ def check_classes(output: Any, y: Any, targets: str) -> None:
         return
     shapes = f"outputs ({shape_of(output)}) and {targets} ({shape_of(y)}) do not fit"
     if y.shape[-1] == 1:
-        how = "y.flatten()" if y.ndim == 2 else "y[..., 0]"
+        how = "y.flatten(), or y.iloc[:, 0] of a frame" if y.ndim == 2 else "y[..., 0]"
         raise ValueError(f"{shapes}: for classes flatten y to shape {tuple(y.shape[:-1])}, {how}")
     if y.ndim > 2 and y.shape[1] == 1:
         raise ValueError(f"{shapes}: for classes leave the second axis of y out, y[:, 0]")
