@@ -50,7 +50,9 @@ FAULTS: Faults = {
     ),
     "group norm: ReLU forgotten on the way back": (KERNELS, "torch.where(y > 0, dy,", "torch.where(y >= 0, dy,"),
     "losses: ignored positions divide": (LOSSES, "taken.view(len(weights), -1).sum(dim=1)", "(weights > 0).sum(dim=1)"),
-    "losses: smoothing forgotten": (LOSSES, '"label_smoothing": smoothing', '"label_smoothing": 0.0'),
+    "losses: smoothing forgotten": (LOSSES, '["label_smoothing"] = smoothing', '["label_smoothing"] = 0.0'),
+    "losses: classes weigh the same": (LOSSES, "if by_class is not None and is_class:", "if False:"),
+    "losses: three targets are tried": (LOSSES, "_is_mean_of_all(loss, output, targets())", "True"),
     "losses: mean over padding": (LOSSES, "(kept * weights).sum(dim=1)", "kept.mean(dim=1)"),
     "networks: mean over clients": (NETWORKS, "losses.sum()", "losses.mean()"),
     "networks: gradients added up": (NETWORKS, "self.grads[name].copy_(grad)", "self.grads[name].add_(grad)"),
@@ -124,6 +126,8 @@ FAULTS: Faults = {
 
 def checks() -> list[Check]:
     """The stacked engine against the sequential one, its parts against one client alone."""
+    import torch
+    from torch import nn
     from torch.nn import functional as F
 
     from engines import test_dropout as dropout
@@ -145,6 +149,8 @@ def checks() -> list[Check]:
     found += [partial(parts.test_layout_there_and_back, (10, 64))]
     found += [parts.test_a_memory_that_is_kept_is_no_view_of_the_stack]
     found += [partial(traps.test_states_that_are_old_values, traps.RemembersLook())]
+    found += [partial(traps.test_classes_may_weigh_more_and_targets_be_ignored, nn.CrossEntropyLoss, torch.float64)]
+    found += [partial(traps.test_a_single_target_may_weigh_more_although_it_is_not_on_trial, traps.masked)]
     found += [partial(contract.test_any_look_is_stacked, look) for look in contract.LOOKS]
     found += [partial(suite.test_losses, suite.squared), suite.test_a_loss_that_compares_samples]
     found += [partial(suite.test_every_method, name, places) for name, places in ENGINES]

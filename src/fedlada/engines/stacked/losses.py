@@ -91,10 +91,10 @@ def _cross_entropy(
     smoothing: float = 0.0, ignored: int = IGNORED, classes_last: bool = False, weight: Tensor | None = None
 ) -> ClientLosses:
     def each_of(output: Tensor, y: Tensor, **options: Any) -> Tensor:
+        options["label_smoothing"] = smoothing
         if classes_last:
-            output, flat = output.flatten(0, -2), y.flatten()
-            return F.cross_entropy(output, flat, label_smoothing=smoothing, **options).view_as(y)
-        return F.cross_entropy(output, y, label_smoothing=smoothing, **options)
+            return F.cross_entropy(output.flatten(0, -2), y.flatten(), **options).view_as(y)
+        return F.cross_entropy(output, y, **options)
 
     return _mean_of_counted(each_of, ignored, weight)
 
