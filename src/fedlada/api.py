@@ -29,7 +29,7 @@ from fedlada.methods.testing.attacks import Attack, as_attack
 from fedlada.methods.validation import count, one_of, whole_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
-from fedlada.training.observers import Callback, SaysLoss, SaysStored, as_observers
+from fedlada.training.observers import Callback, SaysLoss, SaysStored, WarnsOfRefused, as_observers
 from fedlada.training.privacy import with_solved_noise
 from fedlada.training.progress import is_interactive, live_or_plain, somebody_watches
 from fedlada.training.resolve import (
@@ -296,7 +296,7 @@ def simulate(
         inputs=as_read,
     )
     stops = resolve_stops(simulation, targets, stop_after_seconds, patience, stop_at_accuracy)
-    observers = [*as_observers(callbacks), *stops]
+    observers = [*as_observers(callbacks), *stops, WarnsOfRefused()]
     folder = _folder(out, checkpoint_every)
     if somebody_watches() if progress is None else progress:
         if loss is None and progress:  # otherwise `result` reports it

@@ -141,6 +141,7 @@ def test_by_key_and_given():
         (Pathological(num_clients=3, classes_per_client=11), "the data has only 10 classes"),
         (ByKey(keys=[1, 2]), "2 keys for 2000 samples"),
         (ByKey(keys=["x", "y"] * 1000, names=["a"]), "1 names for 2 clients: one for each distinct key is needed"),
+        (ByKey(keys=np.array([1, "b"] * 1000, dtype=object)), "the keys are of several types: make all of them texts"),
         (Given(indices=[[0, 2000]]), "client 0 has sample indices outside 0..1999"),
         (Given(indices=[]), "there are no clients"),
     ],

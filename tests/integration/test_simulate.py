@@ -317,14 +317,16 @@ def test_a_client_with_nan_is_left_out_counted_and_its_memory_rolls_back():
     def watch(simulation, row):
         kept_after[row["round"]] = set(simulation.kept)
 
-    result = run(
-        Poisoned(),
-        poisoned_data([150]),
-        test=None,
-        method=recipes.scaffold(),
-        partition=partition,
-        callbacks=[watch],
-    )
+    with pytest.warns(UserWarning, match="round 1: the update of client 1 has a NaN or an infinity") as said:
+        result = run(
+            Poisoned(),
+            poisoned_data([150]),
+            test=None,
+            method=recipes.scaffold(),
+            partition=partition,
+            callbacks=[watch],
+        )
+    assert len(said) == 1
     assert result.history["refused"] == [[1]] * 4
     assert result.history["clients"] == [[0, 2]] * 4
     assert kept_after[4] == {0, 2}

@@ -159,6 +159,8 @@ def test_ctrl_c_before_the_first_round_is_over_raises_everywhere(monkeypatch):
     [
         ({"callbacks": press_ctrl_c}, r"callbacks must be a list: callbacks=\[press_ctrl_c\]"),
         ({"callbacks": [3]}, r"a callback must be a function \(simulation, row\) or a fedlada.Observer, got 3"),
+        ({"callbacks": [lambda _: None]}, "a callback must be a function .*: <lambda> is neither"),
+        ({"callbacks": [fedlada.Observer]}, "a callback must be a function .*: Observer is neither"),
         ({"dtype": "float16"}, "dtype must be one of float32, float64, got 'float16'"),
         ({"metrics": [len]}, "metrics must be a dict of functions by name"),
     ],

@@ -181,7 +181,10 @@ class ByKey(Partition):
         if len(self.keys) != len(labels):
             raise ValueError(f"there are {len(self.keys)} keys for {len(labels)} samples: one key per sample is needed")
         _check_keys(self.keys)
-        clients = _by_class(np.asarray(self.keys))
+        try:
+            clients = _by_class(np.asarray(self.keys))
+        except TypeError:  # they cannot be sorted
+            raise ValueError("the keys are of several types: make all of them texts, list(map(str, keys))") from None
         if self.names and len(self.names) != len(clients):
             raise ValueError(
                 f"there are {len(self.names)} names for {len(clients)} clients: one for each distinct key is needed"

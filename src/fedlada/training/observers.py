@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import TextIO
 
 from fedlada.engines.default_loss import WORDS
@@ -38,7 +40,22 @@ def as_observer(callback: Callback) -> Observer:
     """An observer itself; a function as an observer that is called after each round."""
     if not (callable(callback) or isinstance(callback, Observer)):
         raise ValueError(f"a callback must be a function (simulation, row) or a fedlada.Observer, got {callback!r}")
-    return callback if isinstance(callback, Observer) else _FunctionObserver(callback)
+    if isinstance(callback, Observer):
+        return callback
+    if isinstance(callback, type) or not _takes_two(callback):
+        name = getattr(callback, "__name__", repr(callback))
+        raise ValueError(f"a callback must be a function (simulation, row) or a fedlada.Observer: {name} is neither")
+    return _FunctionObserver(callback)
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    try:
+        signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # a function in C may not tell
+    return True
 
 
 class StopAt(Observer):
@@ -106,6 +123,24 @@ class SaysLoss(Observer):
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         print(f"fedlada: the loss is {loss_in_words(simulation.engine)}; set another with loss=", file=sys.stderr)
+
+
+class WarnsOfRefused(Observer):
+    """Warns once when clients are left out because of NaN or infinity, unless they attack."""
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        self.is_silent = False
+
+    def on_round(self, simulation: Simulation, row: Row) -> None:
+        refused = sorted({*row["refused"]} - {*row.get("attackers", ())})
+        if refused and not self.is_silent:
+            self.is_silent = True
+            warnings.warn(
+                f"round {row['round']}: the update of client {refused[0]} has a NaN or an infinity and is left out of "
+                "the mean: look at its data, or try a smaller learning rate (the history's column 'refused' lists all "
+                "such clients)",
+                stacklevel=2,
+            )
 
 
 class SaysStored(Observer):
