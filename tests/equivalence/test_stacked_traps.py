@@ -18,6 +18,7 @@ from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.networks import LayeredNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.schedules import WarmUp
+from fedlada.methods.testing.observed import depends_on_order
 from fedlada.models.flat import FlatModel
 from method_table import METHODS
 from tasks import blobs, small_net
@@ -581,3 +582,19 @@ def test_positions_count_in_what_is_looked_at_and_received(transform):
     own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
     with pytest.warns(UserWarning, match="order of the parameters|depends on the order"):
         both(net, (x, y), method=own)
+
+
+class OfOneLength(fedlada.LocalTransform):
+    def apply(self, update, local, step):
+        return 1e6 * update / torch.linalg.vector_norm(update, dim=-1, keepdim=True), local
+
+
+def test_the_rounding_of_a_long_norm_is_not_taken_for_an_order():
+    own = fedlada.FederatedMethod(name="own", local=(OfOneLength(),), server=fedlada.server.SGD())
+    params = torch.zeros(2**21)
+    params[: 2**20] = 1e4  # large gradients, which in float32 leave little room for those after them
+
+    def reversed(vector):
+        return vector.flip(-1)
+
+    assert not depends_on_order(own, params, reversed, reversed)

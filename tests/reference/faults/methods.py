@@ -95,7 +95,7 @@ FAULTS: Faults = {
         "self.strength * step.anchor",
     ),
     "clip grows small updates": ("methods/local/clip_norm.py", ".clamp(max=1)", ""),
-    "norm over all stacked clients": ("methods/norm.py", "dim=-1, keepdim=True", "keepdim=True"),
+    "norm over all stacked clients": ("methods/norm.py", "(vector, dim=-1, keep", "(vector, keep"),
     "mean across clients": (
         AMSGRAD,
         "* update * update",

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedlada.methods.norm import NORM_BLOCK
+from fedlada.methods.norm import LARGE, NORM_BLOCK
 
 ALIGN = 64
-LARGE = 2**20
 
 
 @dataclass(frozen=True)
