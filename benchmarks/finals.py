@@ -191,12 +191,12 @@ def _gigabytes(rows: Sequence[Mapping[str, float]]) -> float:
 
 
 def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada", shape: Shape = OWN) -> Table:
-    """One method minus each other, seed by seed, with the 95 % interval of the mean."""
+    """One method minus each other, with the 95 % interval of the mean; every method runs its seeds in the same order."""
     rows = []
     for method in (one for one in done if one != beside):
         cells = []
         for round in shape.shown:
-            pairs = [(at(a, round), at(b, round)) for a, b in zip(done[beside], done[method], strict=True)]
+            pairs = [(at(a, round), at(b, round)) for a, b in zip(done[beside], done[method], strict=False)]
             points = [100 * (a - b) for a, b in pairs if a is not None and b is not None]
             cells.append(_interval(points))
         rows.append((NAMES[method], *cells))
@@ -216,17 +216,15 @@ def _percent(value: float | None) -> float | None:
 
 
 def tables(archive: Path, dataset: str = search.DATASET) -> str:
-    """All of them as Markdown, with equally many seeds of every method that has run."""
+    """All of them as Markdown; two methods are compared by the seeds that both have run."""
     chosen, shape = winners(dataset), SHAPES[dataset]
     find = in_archive(archive, chosen)
     runs = {method: [find(method, seed) for seed in shape.seeds] for method in chosen}
     done = {method: [one for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
     without = [NAMES[method] for method, own in runs.items() if any(map(len, own)) and not done[method]]
     done = {method: own for method, own in done.items() if own}
-    num = min(map(len, done.values()), default=0)
-    even = {method: own[:num] for method, own in done.items()}
-    beside = [differences(even, one, shape) for one in BESIDE if one in even]
-    shown = (accuracies(even, chosen, shape), speeds(even, shape), costs(even, shape), *beside)
+    beside = [differences(done, one, shape) for one in BESIDE if one in done]
+    shown = (accuracies(done, chosen, shape), speeds(done, shape), costs(done, shape), *beside)
     made = [table.to_markdown() for table in shown]
     return "\n".join([*made, *(f"No seed of {name} reached round {shape.rounds}.\n" for name in without)])
 
