@@ -34,9 +34,9 @@ def run_both(model, data, name, rounds, messages, **options):
 @pytest.mark.parametrize("messages", [CODED, "lean"])
 @pytest.mark.parametrize("name", METHODS)
 def test_engines_agree(name, messages):
-    coded = run_both(small_net(), blobs(), name, 6, messages)
+    coded = run_both(small_net(), blobs(), name, 4, messages)
     plain = simulation(SequentialEngine, small_net(), blobs(), METHODS[name].method())
-    plain.run(6)
+    plain.run(4)
     assert not torch.allclose(coded.server.params, plain.server.params, rtol=1e-4)  # the codes have an effect
     assert coded.history[-1]["bytes_up"] < plain.history[-1]["bytes_up"]
 

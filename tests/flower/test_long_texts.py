@@ -14,7 +14,7 @@ from fedlada.flower.exchange import in_short, one_line
 from fedlada.methods.state import Upload
 
 LONG = "x" * 50_000_000
-MANY = 200_000
+MANY = 20_000
 DONE = wire.Done(run="r", round=1, client=0)
 LIKE = Upload(torch.zeros(2), ())
 METRICS = {"loss": [1.5] * 1_000_000}
