@@ -18,7 +18,7 @@ from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.networks import LayeredNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.schedules import WarmUp
-from fedlada.methods.testing.observed import depends_on_order
+from fedlada.methods.testing.observed import depends_on_order, ignores_zeros
 from fedlada.models.flat import FlatModel
 from method_table import METHODS
 from tasks import blobs, small_net
@@ -598,3 +598,87 @@ def test_the_rounding_of_a_long_norm_is_not_taken_for_an_order():
         return vector.flip(-1)
 
     assert not depends_on_order(own, params, reversed, reversed)
+
+
+CONV = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+IMAGES = torch.randn(120, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Later(fedlada.LocalTransform):
+    """Takes a moderate update from the fourth round on."""
+
+    def init_shared(self, params):
+        return {"round": params[:1] * 0}
+
+    def apply(self, update, local, step):
+        return torch.where(step.shared["round"] >= 3, self.later(update), update), local
+
+    def merge(self, shared, mean, round):
+        return {"round": shared["round"] + 1}
+
+
+class SomeLater(Later):
+    def later(self, update):
+        return torch.cat([update[..., :20] * 0, update[..., 20:]], dim=-1)
+
+
+class BackwardsLater(Later):
+    def later(self, update):
+        return update.flip(-1)
+
+
+class ByMeanLater(Later):
+    def later(self, update):
+        return 0.1 * update / update.abs().mean(dim=-1, keepdim=True)
+
+
+class ByRootLater(Later):
+    elementwise = True
+
+    def later(self, update):
+        return 10 * update / update.norm(dim=-1, keepdim=True) / update.shape[-1] ** 0.5
+
+
+class InStepsLater(fedlada.LocalTransform):
+    elementwise = True
+
+    def begin(self, shared, kept, like):
+        return {"step": like[..., :1] * 0}
+
+    def apply(self, update, local, step):
+        moderate = 0.1 * update / update.abs().amax(dim=-1, keepdim=True).add(update.std(dim=-1, keepdim=True))
+        return torch.where(local["step"] >= 2, moderate, update), {"step": local["step"] + 1}
+
+
+def with_late(transform):
+    own = fedlada.FederatedMethod(name="own", local=(transform,), server=fedlada.server.SGD())
+    return both(CONV, (IMAGES, blobs()[1]), method=own, rounds=6)
+
+
+@pytest.mark.parametrize(("transform", "operation"), [(SomeLater(), "slice"), (BackwardsLater(), "flip")])
+def test_positions_that_count_only_later_are_told_by_the_operation(transform, operation):
+    said = rf"may depend on the order .*: {type(transform).__name__} uses torch's {operation}; .* elementwise = True"
+    with pytest.warns(UserWarning, match=said):
+        with_late(transform)
+
+
+@pytest.mark.parametrize("transform", [ByMeanLater(), ByRootLater(), InStepsLater()])
+def test_the_number_of_parameters_may_count_later(transform):
+    _, stacked = with_late(transform)
+    assert stacked.engine == "stacked"
+
+
+@dataclass(frozen=True)
+class Masks(fedlada.LocalTransform):
+    mask: torch.Tensor
+
+    def apply(self, update, local, step):
+        return update * self.mask, local
+
+
+def test_what_every_number_goes_through_alone_keeps_its_zeros():
+    params = torch.zeros(5000)
+    own = partial(fedlada.FederatedMethod, name="own", server=fedlada.server.SGD())
+    assert ignores_zeros(own(local=(RemembersTwo(), Masks(torch.ones(5000)))), params)
+    assert not ignores_zeros(own(local=(ByMeanLater(),)), params)
+    assert all(ignores_zeros(one.method(), params) for one in METHODS.values())

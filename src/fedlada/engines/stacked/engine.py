@@ -34,7 +34,7 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random
+from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random, operation_by_position
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
@@ -91,6 +91,11 @@ class StackedEngine(Engine):
         if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
             raise NotStackable(
                 f"a transform of {method.name} depends on the order of the parameters, which stacking changes"
+            )
+        if not layout.is_identity and (seen := operation_by_position(self.method, self.flat.vector)):
+            raise NotStackable(
+                f"a transform of {method.name} may depend on the order of the parameters, which stacking changes: "
+                f"{seen}; if the order does not matter, declare elementwise = True"
             )
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places

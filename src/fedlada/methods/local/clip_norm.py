@@ -18,6 +18,7 @@ class ClipNorm(LocalTransform):
     """Scales an update down to Euclidean norm `max_norm` where its norm exceeds that."""
 
     elementwise: ClassVar[bool] = True
+    ignores_zeros: ClassVar[bool] = True
 
     max_norm: float = 10.0
 

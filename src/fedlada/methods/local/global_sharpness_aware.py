@@ -23,6 +23,7 @@ class GlobalSharpnessAware(LocalTransform):
     """
 
     elementwise: ClassVar[bool] = True
+    ignores_zeros: ClassVar[bool] = True
 
     rho: float = 0.1
     """Radius of the perturbation."""

@@ -18,6 +18,7 @@ class SharpnessAware(LocalTransform):
     """Takes the gradient at x + rho g(x) / ||g(x)||, on the same batch: a second gradient per step."""
 
     elementwise: ClassVar[bool] = True
+    ignores_zeros: ClassVar[bool] = True
 
     rho: float = 0.1
     """Radius of the perturbation."""

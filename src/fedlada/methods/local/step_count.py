@@ -16,6 +16,7 @@ class StepCount(LocalTransform):
     """Sends K_i beside the delta, as a vector of one number; changes no update."""
 
     elementwise: ClassVar[bool] = True
+    ignores_zeros: ClassVar[bool] = True
     positive: ClassVar[frozenset[str]] = frozenset({"steps"})
 
     def finish(self, local: Vectors, done: ClientRound, step: Step) -> tuple[Vectors, Vectors]:

@@ -28,7 +28,11 @@ class LocalTransform:
     elementwise: ClassVar[bool] = False
     """Declares that the order of the parameters does not matter: all are treated alike, apart from norms.
 
-    Without the declaration an engine checks this on the whole model."""
+    Without the declaration an engine checks this on the whole model, and every operation."""
+    ignores_zeros: ClassVar[bool] = False
+    """Declares that zeros after the parameters would change nothing, as in a norm; in a mean they do.
+
+    Without the declaration an engine adds zeros only if every operation is elementwise."""
     draws_random_numbers: ClassVar[bool] = False
     """Declares that it draws random numbers: clients then run one after another, each with its own stream."""
 

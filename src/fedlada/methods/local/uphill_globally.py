@@ -19,6 +19,7 @@ class UphillGlobally(LocalTransform):
     """Takes the gradient at x + rho D / ||D||, with D the cohort's last mean delta: no second gradient."""
 
     elementwise: ClassVar[bool] = True
+    ignores_zeros: ClassVar[bool] = True
 
     rho: float = 0.1
     """Radius of the perturbation."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
+from fedlada.methods.testing.operations import Operations, recorded
 from fedlada.methods.testing.transforms import START, agree, gradients, has_generator, one_round
 
 NUM_SHORT, NUM_ZEROS = 67, 61
@@ -45,15 +47,29 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
     return False
 
 
-def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
-    """Whether zeros after the parameters change nothing else in a client's second round, as observed.
+def operation_by_position(method: FederatedMethod, params: Tensor) -> str:
+    """The transform and its operation by which it may depend on the order of the parameters, later than a trial shows.
 
-    They would change a mean. A quotient of zeros is NaN, which is harmless until a norm of all numbers reads it.
+    Empty where every operation is elementwise or a reduction, and where the transform declares `elementwise`.
     """
-    # Few numbers, among which the zeros count; only tensors that the method holds need a model of their size.
-    short = torch.linspace(-1, 1, NUM_SHORT, dtype=torch.float64, device="cpu")
-    holds_tensors = bool(lengths((*method.local, method.server, method.combiner)))
-    start = params.detach().cpu().double() if holds_tensors else short
+    parts = [part for part in method.local if not part.elementwise]
+    for part, operations in _operations(method, params, parts, ("look", "apply", "finish")):
+        if operations.by_position:
+            return f"{type(part).__name__} uses torch's {operations.by_position[0]}"
+    return ""
+
+
+def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
+    """Whether zeros after the parameters change nothing else: by declaration, or if all operations are elementwise.
+
+    They would change a mean. A quotient of zeros is NaN, which is harmless until a norm of all numbers reads it. A
+    declaration is observed in a client's second round.
+    """
+    parts = [part for part in method.local if not part.ignores_zeros]
+    found = _operations(method, params, parts, ("begin", "look", "apply", "finish"))
+    if len(found) < len(parts) or any(operations.by_number for _, operations in found):
+        return False
+    start = _short(method, params)
     size = len(start)
 
     def padded(vector: Tensor) -> Tensor:
@@ -69,6 +85,30 @@ def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
         except Exception:
             return False
         return _is_found(expected, second, padded, without, partial(agree, rtol=1e-9, atol=1e-12))  # float64
+
+
+def _short(method: FederatedMethod, params: Tensor) -> Tensor:
+    """Few numbers, among which zeros count; only tensors that the method holds need a model of their size."""
+    if lengths((*method.local, method.server, method.combiner)):
+        return params.detach().cpu().double()
+    return torch.linspace(-1, 1, NUM_SHORT, dtype=torch.float64, device="cpu")
+
+
+def _operations(
+    method: FederatedMethod, params: Tensor, parts: Sequence[LocalTransform], hooks: Sequence[str]
+) -> list[tuple[LocalTransform, Operations]]:
+    """The operations of these transforms in a client's second round; nothing where it fails on this model too."""
+    if not parts:
+        return []
+    with torch.device("cpu"), randomness_restored():
+        for start in (_short(method, params), params.detach().cpu().double()):
+            found = [(part, Operations(len(start))) for part in parts]
+            noted = {id(part): recorded(part, operations, hooks) for part, operations in found}
+            own = replace(method, local=tuple(noted.get(id(part), part) for part in method.local))
+            with suppress(Exception):
+                _second_round(own, start)(torch.clone, torch.clone)
+                return found
+    return []
 
 
 def _is_found(

@@ -1,0 +1,84 @@
+"""The operations that a transform runs, by which an engine knows what a trial may not show.
+
+A transform may begin to use positions or means after some rounds, steps or norms. All branches of `torch.where` run
+in every step, so that the operations of one step are those of all.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fedlada.methods.local import LocalTransform
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PLAIN = _names(
+    "alias clone copy_ detach detach_ _to_copy lift_fresh lift_fresh_copy expand fill_ zero_ "
+    "_local_scalar_dense empty empty_like full full_like new_empty new_full new_ones new_zeros ones ones_like "
+    "zeros zeros_like"
+)
+"""Besides elementwise ones: they treat all numbers alike, however many there are."""
+REDUCTIONS = _names(
+    "all amax amin any dot kthvalue linalg_vector_norm logsumexp max mean median min norm prod std std_mean "
+    "sum var var_mean"
+)
+"""They do not depend on the order, but may on the number."""
+SHAPES = _names("_unsafe_view cat permute repeat reshape select slice squeeze stack transpose unsqueeze view")
+"""They do not depend on the order if the last axis stays whole."""
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Names of the operations on vectors of some size that depend on their order, and that may on their number."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.size = size
+        self.by_position: list[str] = []
+        self.by_number: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given, made = self._wide((args, kwargs)), self._wide(result)
+        name = func.overloadpacket.__name__
+        if not (given or made) or torch.Tag.pointwise in func.tags or name in PLAIN:
+            return result
+        self.by_number.append(name)
+        keeps_axis = name in SHAPES and all(one.shape[-1:] == (self.size,) for one in _tensors((args, kwargs, result)))
+        if name not in REDUCTIONS and not keeps_axis:
+            self.by_position.append(name)
+        return result
+
+    def _wide(self, values: Any) -> list[Tensor]:
+        return [one for one in _tensors(values) if one.shape[-1:] == (self.size,)]
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [one for one in tree_leaves(values) if isinstance(one, Tensor)]
+
+
+def recorded(part: LocalTransform, operations: Operations, hooks: Sequence[str]) -> LocalTransform:
+    """A copy of the transform whose hooks note their operations."""
+    kind = type(part)
+
+    def noted(hook: str) -> Callable[..., Any]:
+        def call(self: LocalTransform, *arguments: Any) -> Any:
+            with operations:
+                return getattr(kind, hook)(self, *arguments)
+
+        return call
+
+    made = copy.copy(part)
+    object.__setattr__(made, "__class__", type(kind.__name__, (kind,), {hook: noted(hook) for hook in hooks}))
+    return made
