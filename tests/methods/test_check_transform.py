@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -375,3 +375,33 @@ def test_a_method_that_is_resolved_again_is_tried_once():
     for _ in range(2):
         with pytest.raises(ValueError, match="Counted"):
             resolve_method(wrong)
+
+
+@dataclass(frozen=True)
+class Counts(LocalTransform):
+    """State that no engine sees."""
+
+    seen: dict = field(default_factory=dict)
+
+    def apply(self, update, local, step):
+        self.seen["calls"] = self.seen.get("calls", 0) + 1
+        return update / self.seen["calls"], local
+
+
+def test_state_in_a_field_is_refused():
+    with pytest.raises(ValueError, match=r"Counts gives other results when it is called again: hold state in begin"):
+        check_transform(Counts())
+
+
+class BeginsWithOneNumber(LocalTransform):
+    def begin(self, shared, kept, like):
+        return {"t": torch.zeros(1)}
+
+    def apply(self, update, local, step):
+        return update / (1 + local["t"]), {"t": local["t"] + 1}
+
+
+def test_a_state_of_one_number_for_all_stacked_clients_is_refused():
+    said = r"must return from begin 't' with one row for each stacked client, .*like\[\.\.\., :1\].*; got \(1,\) for 2"
+    with pytest.raises(ValueError, match=said):
+        check_transform(BeginsWithOneNumber())

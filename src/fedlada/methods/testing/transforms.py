@@ -122,7 +122,12 @@ def _compare(part: LocalTransform, given: Tensor) -> None:
     with randomness_restored() as drawn:
         tried = copy.deepcopy(part)
         first, again = (one_round(tried, one) for _ in range(2))
-        is_random = drawn() or has_generator(part) or not all(map(torch.equal, first.seen, again.seen))
+        is_random = part.draws_random_numbers or drawn() or has_generator(part)
+        if not is_random and not all(map(partial(agree, rtol=0, atol=0), first.seen, again.seen)):
+            raise Wrong(
+                "gives other results when it is called again: hold state in begin, init_kept or init_shared, not in "
+                "its fields; if it draws random numbers, declare draws_random_numbers = True"
+            )
         second = one_round(copy.deepcopy(part), other)
         stacked = one_round(copy.deepcopy(part), given)
         # States are often zeros at first, and show nothing.
@@ -172,6 +177,12 @@ def one_round(
     shared = _for_each(first_shared, clients)
     params, anchor = start.expand(shape).clone(), start.expand(shape).clone()
     local = _vectors("begin", _called(part, "begin", shared, kept, params.clone()))
+    for name, value in local.items():
+        if value.shape[: len(clients)] != clients:
+            raise Wrong(
+                f"must return from begin {name!r} with one row for each stacked client, as torch.zeros_like(like) and "
+                f"torch.zeros_like(like[..., :1]) have; got {tuple(value.shape)} for {clients[0]} clients"
+            )
     # As the engines have them: one client's are numbers, those of stacked ones tensors.
     lr: Any = torch.tensor(0.1) if clients else 0.1
     num_steps: Any = torch.full((*clients, 1), float(len(gradients))) if clients else len(gradients)
