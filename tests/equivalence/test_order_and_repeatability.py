@@ -206,3 +206,49 @@ def test_clients_may_run_in_any_order(name):
     for client, result in forwards.items():
         assert same_bits(result.upload, backwards[client].upload)
         assert result.train_loss == backwards[client].train_loss
+
+
+DRAWS = {"numpy": lambda: float(np.random.rand()), "python": random.random}  # noqa: NPY002
+
+
+@dataclass(frozen=True)
+class Draws(fedlada.LocalTransform):
+    source: str
+
+    def apply(self, update, local, step):
+        return update + 0.01 * DRAWS[self.source](), local
+
+
+@dataclass(frozen=True)
+class DrawsAfter(fedlada.ServerOptimizer):
+    source: str
+
+    def step(self, params, delta, state, round):
+        return params - delta + 0.01 * DRAWS[self.source](), state
+
+
+@dataclass(frozen=True)
+class DrawsBetween(fedlada.Combiner):
+    source: str
+
+    def combine(self, uploads, weights=None):
+        mean = fedlada.average(list(uploads), weights)
+        return fedlada.Upload(mean.delta + 0.01 * DRAWS[self.source](), mean.extra)
+
+
+@pytest.mark.parametrize("part", ["local", "server", "combiner"])
+@pytest.mark.parametrize("source", DRAWS)
+def test_what_a_method_draws_follows_the_seed(source, part, tmp_path):
+    parts = {"local": (), "server": fedlada.server.SGD(), "combiner": fedlada.combine.Mean()}
+    parts[part] = {"local": (Draws(source),), "server": DrawsAfter(source), "combiner": DrawsBetween(source)}[part]
+    method = fedlada.FederatedMethod(name="own", **parts)
+
+    def trained(rounds=4, **given):
+        own = {"method": method, "lr": 0.05, "rounds": rounds, "batch_size": 8, "cohort_size": 2} | given
+        return fedlada.simulate(small_net(), blobs(), partition=UNEQUAL, **own).server.params
+
+    first = trained()
+    assert torch.equal(trained(), first)
+    assert not torch.equal(trained(seed=1), first)
+    trained(2, out=tmp_path)
+    assert torch.equal(trained(out=tmp_path), first)

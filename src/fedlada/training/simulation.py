@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import torch
@@ -23,7 +23,7 @@ from fedlada.engines.threads import check_threads, cpu_threads
 from fedlada.federation.attackers import attackers
 from fedlada.federation.cohorts import Everyone, FixedSize
 from fedlada.federation.plan import Plan, RoundPlan, Rounds
-from fedlada.federation.randomness import seed_generators, torch_seed
+from fedlada.federation.randomness import seeded, torch_seed
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner, Private
@@ -282,13 +282,9 @@ class Simulation:
         about = (self.stopped, engine.kind, engine.why, engine.loss_name, self.name, self.measures.by_client, self.kept)
         return Result(model, self.history, engine.method, self.server, *about, self.plan.num_clients, self.inputs)
 
-    @contextmanager
-    def _seeded(self, purpose: str, round: int) -> Iterator[None]:
+    def _seeded(self, purpose: str, round: int) -> AbstractContextManager[None]:
         """Seed the global generators, from which a combiner or server may draw noise."""
-        device = self.engine.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            seed_generators(torch_seed(self.plan.seed, purpose, round), device)
-            yield
+        return seeded(torch_seed(self.plan.seed, purpose, round), self.engine.device)
 
     def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
         if result.mean is None:
