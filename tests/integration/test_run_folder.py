@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -641,3 +642,49 @@ def test_the_model_is_stored_by_the_names_of_its_own_parts(tmp_path, wrapped):
     save_file(wrapped(plain).state_dict(), tmp_path / "model.safetensors")
     run = library.load_run(tmp_path, wrapped(small_net(seed=7)))
     assert all(map(torch.equal, run.model.parameters(), plain.parameters()))
+
+
+@dataclass(frozen=True)
+class InOtherNumbers(library.LocalTransform):
+    """Counters in a type of their own, as `torch.zeros(1, dtype=...)` has them."""
+
+    dtype: torch.dtype
+
+    def init_shared(self, params):
+        return {"t": torch.zeros(1, dtype=self.dtype)}
+
+    def init_kept(self, params):
+        return {"n": torch.zeros(1, dtype=self.dtype)}
+
+    def apply(self, update, local, step):
+        return update / (1 + 0.1 * step.shared["t"] + 0.1 * step.kept["n"]), local
+
+    def finish(self, local, done, step):
+        return {}, {"n": (step.kept["n"] + 1).to(self.dtype)}
+
+    def merge(self, shared, mean, round):
+        return {"t": (shared["t"] + 1).to(self.dtype)}
+
+
+@dataclass(frozen=True)
+class RemembersThree(library.ServerOptimizer):
+    def init(self, params):
+        return {"last": torch.zeros(3, len(params))}
+
+    def step(self, params, delta, state, round):
+        last = torch.cat([state["last"][1:], delta[None].double()])
+        return params - last.mean(0).to(params.dtype), {"last": last}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_states_in_numbers_of_their_own_go_on_too(engine, dtype, tmp_path):
+    own = library.FederatedMethod(name="own", local=(InOtherNumbers(dtype),), server=RemembersThree())
+
+    def trained(rounds=4, **given):
+        settings = {"method": own, "lr": 0.05, "batch_size": 8, "cohort_size": 2, "engine": engine, "device": "cpu"}
+        return library.simulate(small_net(), blobs(), rounds=rounds, **settings, **given).server.params
+
+    whole = trained()
+    trained(2, out=tmp_path)
+    assert torch.equal(trained(out=tmp_path), whole)
