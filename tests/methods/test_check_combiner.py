@@ -10,8 +10,12 @@ import torch
 from fedlada.combine import Coming, Extrapolated, GeometricMedian, Krum, Mean, Median, NormBound, Private, TrimmedMean
 from fedlada.testing import check_combiner
 
-from fedlada import Combiner, Upload, average, recipes, simulate
+from fedlada import Combiner, FederatedMethod, LocalTransform, Upload, average, recipes, simulate
 from fedlada.data import IID
+from fedlada.methods.combine import gathered
+from fedlada.methods.combine.gathered import by_column
+from fedlada.methods.combine.named import as_combiner
+from fedlada.methods.server import SGD
 from own_combiners import TotalFirst
 from tasks import blobs, small_net
 
@@ -157,3 +161,35 @@ def test_a_run_takes_a_combiner_that_does_more_than_average():
 def test_a_combiner_that_needs_weights_is_named():
     with pytest.raises(ValueError, match="TotalFirst must accept weights=None, which stands for equal weights"):
         check_combiner(TotalFirst())
+
+
+@dataclass(frozen=True)
+class MaskedUpdate(LocalTransform):
+    mask: torch.Tensor
+
+    def apply(self, update, local, step):
+        return update * self.mask, local
+
+
+def test_uploads_of_a_method_with_a_mask_are_of_its_length():
+    method = FederatedMethod(name="own", local=(MaskedUpdate(torch.ones(40)),), server=SGD())
+    check_combiner(Median(), method)
+
+
+def test_a_combiner_of_ones_own_is_no_name():
+    with pytest.raises(ValueError, match=r"'mine:Vote' is none of mean, .*FederatedMethod\(\.\.\., combiner=\.\.\.\)"):
+        as_combiner("mine:Vote")
+
+
+def test_many_uploads_are_compared_in_as_many_numbers_as_few(monkeypatch):
+    uploads = [Upload(torch.randn(23, generator=torch.Generator().manual_seed(one)), ()) for one in range(7)]
+    sizes = []
+
+    def middle(block):
+        sizes.append(block.numel())
+        return block.median(dim=0).values
+
+    whole = by_column(uploads, middle).delta
+    monkeypatch.setattr(gathered, "NUMBERS", 30)
+    assert torch.equal(by_column(uploads, middle).delta, whole)
+    assert sizes == [7 * 23, *[28] * 5, 21]

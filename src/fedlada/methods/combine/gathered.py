@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 
-COLUMNS = 2**22
-"""Parameters compared at a time: a comparison needs several copies of them."""
+NUMBERS = 2**25
+"""Compared at a time, of all uploads together: a comparison needs several copies of them."""
 
 
 def gathered(uploads: Iterable[Upload], weights: Sequence[float] | None, who: str) -> list[Upload]:
@@ -29,8 +29,9 @@ def by_column(uploads: Sequence[Upload], function: Callable[[Tensor], Tensor]) -
 
     def combined(name: str) -> Tensor:
         vectors = [place[name] for place in places]
-        starts = range(0, vectors[0].numel(), COLUMNS)
-        return torch.cat([function(torch.stack([one[at : at + COLUMNS] for one in vectors])) for at in starts])
+        columns = max(1, NUMBERS // len(vectors))
+        starts = range(0, vectors[0].numel(), columns)
+        return torch.cat([function(torch.stack([one[at : at + columns] for one in vectors])) for at in starts])
 
     results = {name: combined(name) for name in places[0]}
     order = iter(results.values())

@@ -41,6 +41,11 @@ def as_combiner(given: Combiner | str) -> Combiner:
             "combiner private needs its noise: Private(clip, noise_multiplier=...) or Private(clip, epsilon=..., "
             "delta=...) in Python, --noise-multiplier or --target-epsilon on the command line"
         )
+    if name not in COMBINERS and number and not number[0].isdigit():
+        raise ValueError(
+            f"combiner {given!r} is none of {', '.join(COMBINERS)}: one of your own belongs to the method, "
+            "FederatedMethod(..., combiner=...)"
+        )
     one_of("combiner", name, tuple(COMBINERS))
     if number and name in WITHOUT_NUMBER:
         raise ValueError(f"combiner {name} takes no number, got {given!r}")

@@ -58,9 +58,10 @@ def check_combiner(combiner: Combiner, method: FederatedMethod | None = None, *,
     """
     name = type(combiner).__name__
     _check_signature(name, combiner)
-    like = _params([combiner])
+    method = method or fedlada()
+    like = _params([combiner, *method.local])
     combiner = map_tensor_fields(partial(suited, like=like), combiner)
-    uploads = list(_uploads(method or fedlada(), like))
+    uploads = list(_uploads(method, like))
     equal = [1.0] * len(uploads)
     with randomness_restored() as drawn:
         result = _result(name, combiner, uploads, equal)
