@@ -10,7 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlada import recipes
+from fedlada.engines.stacked.bank import Bank, Use
 from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
+from fedlada.engines.stacked.layers import StackedEmbedding
 from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.losses import client_losses
 from fedlada.engines.stacked.memory import Memories, bytes_per_client, places_that_fit
@@ -289,3 +291,31 @@ def test_the_kernel_of_lstm_is_what_torch_computes():
         torch.testing.assert_close(d_gates[:, i] @ one.weight_ih_l0, own[0].grad)
         torch.testing.assert_close(d_hidden[i], own[1].grad[0])
         torch.testing.assert_close(d_cell[i], own[2].grad[0])
+
+
+def test_a_frequent_token_has_its_whole_gradient_in_bf16():
+    embedding = nn.Embedding(5, 64)
+    x = torch.tensor([[0] * 2000 + [1, 2, 3, 4]] * 2)
+    dy = (torch.rand(2, 2004, 64, generator=torch.Generator().manual_seed(0)) / 2000).to(torch.bfloat16)
+
+    def gradient(dtype):
+        layout = Layout(dict(embedding.named_parameters()), set())
+        bank = Bank(layout, TorchKernels(), torch.device("cpu"))
+        rows, grads = (layout.rows(2, embedding.weight.detach(), dtype) for _ in range(2))
+        bank.bind(rows, grads)
+        bank.begin(2)
+        StackedEmbedding(bank, {"weight": "weight"}, embedding).run_back(dy.to(dtype), (x,), Use(), need_input=False)
+        return layout.view(grads, "weight").double()
+
+    torch.testing.assert_close(gradient(torch.bfloat16), gradient(torch.float64), rtol=2**-8, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("clients", "batch", "size", "stride", "does"),
+    [(10, 50, 112, 2, True), (1, 32768, 32, 1, False), (2, 32768, 32, 1, False), (1, 30000, 32, 1, True)],
+)
+def test_sizes_that_32_bits_cannot_count_are_left_to_torch(clients, batch, size, stride, does):
+    triton_tiles = pytest.importorskip("fedlada.engines.stacked.triton_tiles")
+    x = torch.empty(clients * batch, 3, size, size, device="meta")
+    weight = torch.empty(clients, 60, 3, 3, 3, device="meta")
+    assert triton_tiles.fits(x, weight, ConvShape((stride, stride), (1, 1), (1, 1), 1)) is does

@@ -93,8 +93,10 @@ class StackedEmbedding(StackedLayer):
         (x,) = saved
         if self.padding_idx is not None:
             dy = dy * (x != self.padding_idx).unsqueeze(-1)
-        total = torch.zeros_like(self.rows(), memory_format=torch.contiguous_format)
-        self.write("weight", total.index_put_((self._client(x), x), dy, accumulate=True))
+        # In bf16 a sum stops growing after a few hundred terms, and a token may occur thousands of times.
+        wide = torch.promote_types(dy.dtype, torch.float32)
+        total = torch.zeros(self.rows().shape, dtype=wide, device=dy.device)
+        self.write("weight", total.index_put_((self._client(x), x), dy.to(wide), accumulate=True))
         return None, None
 
     def _client(self, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from fedlada.engines.stacked import triton_conv, triton_norm
 from fedlada.engines.stacked.beside import Beside
 from fedlada.engines.stacked.kernels import Affine, ConvShape, NormShape, TorchKernels
 from fedlada.engines.stacked.triton_pool import MaxPool
-from fedlada.engines.stacked.triton_tiles import supports
+from fedlada.engines.stacked.triton_tiles import fits
 
 
 class TritonKernels:
@@ -24,19 +24,19 @@ class TritonKernels:
 
     def conv(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Each client's images with its own weights."""
-        if not supports(shape):
+        if not fits(x, weight, shape):
             return self.plain.conv(x, weight, shape)
         return triton_conv.forward(x, weight, shape, self.precision)
 
     def conv_input_grad(self, dy: Tensor, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """The gradient of the images."""
-        if not supports(shape):
+        if not fits(x, weight, shape):
             return self.plain.conv_input_grad(dy, x, weight, shape)
         return triton_conv.input_grad(dy, x, weight, shape, self.precision)
 
     def conv_weight_grad(self, dy: Tensor, x: Tensor, grad: Tensor, shape: ConvShape) -> None:
         """The gradient of each client's weights, written into `grad`."""
-        if not supports(shape):
+        if not fits(x, grad, shape):
             self.plain.conv_weight_grad(dy, x, grad, shape)
         else:
             with self.beside(dy, x):

@@ -24,6 +24,13 @@ def supports(shape: ConvShape) -> bool:
     )
 
 
+def fits(x: Tensor, weight: Tensor, shape: ConvShape) -> bool:
+    """Whether these kernels support it, and count one client's numbers, in and out, with 32 bits."""
+    height, width = (size + 2 * pad for size, pad in zip(x.shape[2:], shape.padding, strict=True))
+    places = len(x) // len(weight) * height * width
+    return supports(shape) and places * max(x.shape[1], weight.shape[1]) < 2**31
+
+
 class Geometry:
     """The sizes of one convolution of C clients, as the kernels take them."""
 
