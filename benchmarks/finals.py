@@ -191,7 +191,7 @@ def _gigabytes(rows: Sequence[Mapping[str, float]]) -> float:
 
 
 def differences(done: Mapping[str, Sequence[History]], beside: str = "fedlada", shape: Shape = OWN) -> Table:
-    """One method minus each other, with the 95 % interval of the mean; every method runs its seeds in the same order."""
+    """One method minus each other, with the 95 % interval of the mean; all methods run their seeds in one order."""
     rows = []
     for method in (one for one in done if one != beside):
         cells = []

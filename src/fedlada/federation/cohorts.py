@@ -35,7 +35,10 @@ class Cohorts(ABC):
 
 def _checked(drawn: object, num_clients: int, round: int) -> list[int]:
     try:
-        cohort = sorted(map(index, drawn))  # type: ignore[call-overload]
+        own: list[object] = list(drawn)  # type: ignore[call-overload]
+        if any(isinstance(one, bool | np.bool_) for one in own):
+            raise TypeError
+        cohort = sorted(map(index, own))  # type: ignore[arg-type]
     except TypeError:
         raise ValueError(f"the cohort of round {round} must be a list of clients' indices, got {drawn!r}") from None
     if cohort and not 0 <= cohort[0] <= cohort[-1] < num_clients:
