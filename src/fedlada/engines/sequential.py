@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedlada.data.samples import Samples
+from fedlada.data.samples import ArraySamples, Samples
 from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.cpu_layout import Forward, forward_for
@@ -53,12 +53,14 @@ class SequentialEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method.suited_to(self.flat.vector)
-        with quiet_recurrent(self.flat.module), randomness_restored():
+        with quiet_recurrent(self.flat.module), randomness_restored() as drawn:
             self.loss = check_fit(self.flat, samples, loss, "training")
             x, _ = samples.batch(np.arange(min(2, len(samples))))
             with Writes(self.flat.vector) as writes:
                 self.elements = elements_if_dropped(self.flat, x)
             self.forward = forward_for(self.flat.module, x)
+            self.seeds_python = not isinstance(samples, ArraySamples) or method.may_draw or drawn()
+            """Whether a user's code may draw from the generators of Python and NumPy, which takes time to seed."""
         # The model's own memory can hold a client's parameters if nobody else reads or writes them.
         self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
         self.signed_zeros = False
@@ -110,7 +112,7 @@ class SequentialEngine(Engine):
     def _own_random_numbers(self) -> Iterator[None]:
         with (
             torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []),
-            python_randomness_restored(),
+            python_randomness_restored() if self.seeds_python else nullcontext(),
         ):
             yield
 
@@ -121,7 +123,8 @@ class SequentialEngine(Engine):
         """One client's round, as in the pseudocode."""
         self.flat.train()
         seed_generators(work.seed, self.device)
-        seed_python(work.seed)
+        if self.seeds_python:
+            seed_python(work.seed)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         before = {} if self.is_checked else _versions(broadcast, kept)
         local = self.method.begin(broadcast, kept, lr=lr)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -94,11 +94,15 @@ def seed_python(seed: int) -> None:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed all global generators within a block."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), python_randomness_restored():
+def seeded(seed: int, device: torch.device, *, python: bool = True) -> Iterator[None]:
+    """Seed all global generators within a block, or torch's alone."""
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        python_randomness_restored() if python else nullcontext(),
+    ):
         seed_generators(seed, device)
-        seed_python(seed)
+        if python:
+            seed_python(seed)
         yield
 
 

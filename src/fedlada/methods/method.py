@@ -222,6 +222,12 @@ class FederatedMethod:
         """The models that the server optimizer has besides the global one, by name."""
         return self.server.other_models(server.params, server.optimizer)
 
+    @property
+    def may_draw(self) -> bool:
+        """Whether a part is a user's own, which may draw from Python's and NumPy's generators; ours use torch's."""
+        parts = (self, *self.local, self.server, self.combiner)
+        return not all(type(part).__module__.startswith("fedlada.") for part in parts)
+
     def num_vectors(self) -> tuple[int, int]:
         """Vectors of the model's size sent down and up per client and round."""
         tried = self.dry_run

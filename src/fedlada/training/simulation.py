@@ -284,7 +284,8 @@ class Simulation:
 
     def _seeded(self, purpose: str, round: int) -> AbstractContextManager[None]:
         """Seed the global generators, from which a combiner or server may draw noise."""
-        return seeded(torch_seed(self.plan.seed, purpose, round), self.engine.device)
+        seed = torch_seed(self.plan.seed, purpose, round)
+        return seeded(seed, self.engine.device, python=self.engine.method.may_draw)
 
     def _aggregate(self, plan: RoundPlan, result: CohortResult) -> Server:
         if result.mean is None:
