@@ -236,11 +236,26 @@ class DrawsBetween(fedlada.Combiner):
         return fedlada.Upload(mean.delta + 0.01 * DRAWS[self.source](), mean.extra)
 
 
-@pytest.mark.parametrize("part", ["local", "server", "combiner"])
+@dataclass(frozen=True)
+class DrawsAtFirst(fedlada.LocalTransform):
+    source: str
+
+    def init_shared(self, params):
+        return {"noise": params * 0 + DRAWS[self.source]()}
+
+    def init_kept(self, params):
+        return {"own": params * 0 + DRAWS[self.source]()}
+
+    def apply(self, update, local, step):
+        return update + 0.01 * (step.shared["noise"] + step.kept["own"]), local
+
+
+@pytest.mark.parametrize("part", ["first", "local", "server", "combiner"])
 @pytest.mark.parametrize("source", DRAWS)
 def test_what_a_method_draws_follows_the_seed(source, part, tmp_path):
     parts = {"local": (), "server": fedlada.server.SGD(), "combiner": fedlada.combine.Mean()}
-    parts[part] = {"local": (Draws(source),), "server": DrawsAfter(source), "combiner": DrawsBetween(source)}[part]
+    own_parts = {"local": (Draws(source),), "server": DrawsAfter(source), "combiner": DrawsBetween(source)}
+    parts |= {"local": (DrawsAtFirst(source),)} if part == "first" else {part: own_parts[part]}
     method = fedlada.FederatedMethod(name="own", **parts)
 
     def trained(rounds=4, **given):

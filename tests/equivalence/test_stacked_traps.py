@@ -18,6 +18,7 @@ from fedlada.engines.stacked.choice import choose_network
 from fedlada.engines.stacked.networks import LayeredNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.schedules import WarmUp
+from fedlada.methods.local import ClipNorm
 from fedlada.methods.testing.observed import depends_on_order, ignores_zeros
 from fedlada.models.flat import FlatModel
 from method_table import METHODS
@@ -657,12 +658,54 @@ def with_late(transform):
 
 @pytest.mark.parametrize(("transform", "operation"), [(SomeLater(), "slice"), (BackwardsLater(), "flip")])
 def test_positions_that_count_only_later_are_told_by_the_operation(transform, operation):
-    said = rf"may depend on the order .*: {type(transform).__name__} uses torch's {operation}; .* elementwise = True"
+    said = rf"may depend \({type(transform).__name__} uses torch's {operation}\) on the order .* elementwise = True"
     with pytest.warns(UserWarning, match=said):
         with_late(transform)
 
 
-@pytest.mark.parametrize("transform", [ByMeanLater(), ByRootLater(), InStepsLater()])
+class GatedLater(Later):
+    """No `where` shows what it will do."""
+
+    def apply(self, update, local, step):
+        gate = (step.shared["round"] >= 3).to(update.dtype)
+        return update * (1 - gate) + update.flip(-1) * gate, local
+
+
+class MaskLater(Later):
+    def begin(self, shared, kept, like):
+        return {"mask": torch.cat([torch.zeros_like(like[..., :20]), torch.ones_like(like[..., 20:])], dim=-1)}
+
+    def apply(self, update, local, step):
+        return torch.where(step.shared["round"] >= 3, local["mask"] * update, update), local
+
+
+class ClipsSomeLater(ClipNorm):
+    """Its parent's declarations are not its own."""
+
+    def init_shared(self, params):
+        return {"round": params[:1] * 0}
+
+    def apply(self, update, local, step):
+        return torch.where(step.shared["round"] >= 3, update.flip(-1), update), local
+
+    def merge(self, shared, mean, round):
+        return {"round": shared["round"] + 1}
+
+
+@pytest.mark.parametrize("transform", [GatedLater(), MaskLater(), ClipsSomeLater(max_norm=1.0)])
+def test_other_positions_that_count_only_later_are_not_stacked(transform):
+    with pytest.warns(UserWarning, match="may depend .* on the order"):
+        with_late(transform)
+
+
+class ByNumberLater(Later):
+    elementwise = True
+
+    def later(self, update):
+        return 50 * update / update.shape[-1]
+
+
+@pytest.mark.parametrize("transform", [ByMeanLater(), ByRootLater(), ByNumberLater(), InStepsLater()])
 def test_the_number_of_parameters_may_count_later(transform):
     _, stacked = with_late(transform)
     assert stacked.engine == "stacked"

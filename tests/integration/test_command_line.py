@@ -229,7 +229,7 @@ def test_methods_and_data_show(tmp_path):
     shown = on_cifar[-1]["hyperparameters"]
     assert (on_cifar[-1]["lr"], on_cifar[-1]["lr_decay"], shown["beta2"]) == (suited["lr"], 0.998, 0.99)
     assert {**shown, **suited["hyper"]} == shown
-    assert "equal search; three seeds" in fedlada("methods", "--dataset", "cifar10").stdout
+    assert "equal search, test data, round 600: three seeds" in fedlada("methods", "--dataset", "cifar10").stdout
     shown = fedlada("data", "show", "digits", "--num-clients", 12, "--out", tmp_path / "partition.png")
     assert "1497 of 1497" in shown.stdout
     assert (tmp_path / "partition.png").stat().st_size > 10_000

@@ -104,6 +104,7 @@ class SequentialEngine(Engine):
             freed_memory_kept(self.device),
         ):
             for work in plan.assignments:
+                self._seed(work)
                 memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
                 here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed state is on the host
                 yield self.train_client(broadcast, here, work, lr=plan.lr)
@@ -119,12 +120,15 @@ class SequentialEngine(Engine):
     def _kernels(self) -> AbstractContextManager[None]:
         return fast_cpu_kernels(self.device, self.flat.vector.numel())
 
-    def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> Answer:
-        """One client's round, as in the pseudocode."""
-        self.flat.train()
+    def _seed(self, work: Assignment) -> None:
         seed_generators(work.seed, self.device)
         if self.seeds_python:
             seed_python(work.seed)
+
+    def train_client(self, broadcast: Broadcast, kept: Kept, work: Assignment, *, lr: float) -> Answer:
+        """One client's round, as in the pseudocode."""
+        self.flat.train()
+        self._seed(work)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         before = {} if self.is_checked else _versions(broadcast, kept)
         local = self.method.begin(broadcast, kept, lr=lr)

@@ -11,6 +11,7 @@ from operator import index
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from fedlada.federation.randomness import Words, bits, uniform, words
 from fedlada.methods.validation import count
@@ -36,7 +37,7 @@ class Cohorts(ABC):
 def _checked(drawn: object, num_clients: int, round: int) -> list[int]:
     try:
         own: list[object] = list(drawn)  # type: ignore[call-overload]
-        if any(isinstance(one, bool | np.bool_) for one in own):
+        if any(isinstance(one, bool | np.bool_) or getattr(one, "dtype", None) == torch.bool for one in own):
             raise TypeError
         cohort = sorted(map(index, own))  # type: ignore[arg-type]
     except TypeError:

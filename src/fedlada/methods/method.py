@@ -80,13 +80,13 @@ class FederatedMethod:
         """The server before the first round, with x^0 = `params`."""
         return Server(
             params=params,
-            shared=tuple(_in_dtype(part.init_shared(params), params) for part in self.local),
-            optimizer=_in_dtype(self.server.init(params), params),
+            shared=tuple(part.init_shared(params) for part in self.local),
+            optimizer=self.server.init(params),
         )
 
     def init_kept(self, params: Tensor) -> Kept:
         """A client's initial private state; with personal parameters, these come last."""
-        memory = tuple(_in_dtype(part.init_kept(params), params) for part in self.local)
+        memory = tuple(part.init_kept(params) for part in self.local)
         if self.personal is None:
             return Kept(memory)
         return Kept((*memory, self.personal.memory(params, tuple(part.init_shared(params) for part in self.local))))
@@ -163,9 +163,7 @@ class FederatedMethod:
         parts = [
             part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
         ]
-        memory = tuple(
-            _in_dtype(_in_order_of(old, new), local.params) for old, (_, new) in zip(local.kept, parts, strict=True)
-        )
+        memory = tuple(_in_order_of(old, new) for old, (_, new) in zip(local.kept, parts, strict=True))
         upload = Upload(done.delta, tuple(extra for extra, _ in parts))
         if self.personal is None:
             return upload, Kept(memory)
@@ -201,14 +199,14 @@ class FederatedMethod:
         """
         round = Round(delta=combined.delta, num_steps=num_steps, lr=lr, participation=participation)
         params, optimizer = self.server.step(server.params, combined.delta, server.optimizer, round)
-        after = Server(params, self._merged(server.shared, combined.extra, round), _in_dtype(optimizer, params))
+        after = Server(params, self._merged(server.shared, combined.extra, round), optimizer)
         if isinstance(lr, float) and lr == 0 and not all_finite(after):
             raise ValueError(f"{self.name} divides by the clients' rate, which was 0 in this round: skip the round")
         return after if self.personal is None else self.personal.unmoved(server, after)
 
     def _merged(self, shared: PerTransform, extra: PerTransform, round: Round) -> PerTransform:
         return tuple(
-            _in_dtype(_in_order_of(old, part.merge(old, own, round)), round.delta)
+            _in_order_of(old, part.merge(old, own, round))
             for part, old, own in zip(self.local, shared, extra, strict=True)
         )
 
@@ -331,11 +329,6 @@ def _minus(params: Tensor, lr: Scalar, update: Tensor) -> Tensor:
 def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
     """The new vectors in the order of the old: stacks and messages depend on the order, not only on names."""
     return {name: new[name] for name in old} if new.keys() == old.keys() else new
-
-
-def _in_dtype(vectors: Vectors, params: Tensor) -> Vectors:
-    """The vectors in the dtype of the parameters: engines stack them, and checkpoints and messages are read in it."""
-    return {name: value.to(params.dtype) if isinstance(value, Tensor) else value for name, value in vectors.items()}
 
 
 def _given(part: object) -> str:

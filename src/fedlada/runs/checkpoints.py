@@ -226,10 +226,16 @@ def _without_aliases(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_fit(path: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    """Refuse a file with tensors of other names, shapes or types than the run's."""
+    """Refuse a file with tensors of other names or shapes than the run's, or parameters of another type.
+
+    A state goes on in the type that it had: it may have been promoted since the start.
+    """
     for name in sorted(tensors.keys() | expected.keys()):
-        there, here = _kind(tensors.get(name)), _kind(expected.get(name))
-        if there != here:
+        own, wanted = tensors.get(name), expected.get(name)
+        there, here = _kind(own), _kind(wanted)
+        is_params = name.rpartition(".")[2] == "params"
+        goes_on = own is not None and wanted is not None and own.shape == wanted.shape and not is_params
+        if there != here and not goes_on:
             raise ValueError(
                 f"the checkpoint file {path} does not fit this run's model and method: {name} is {there} there and "
                 f"{here} here"

@@ -109,7 +109,8 @@ class Simulation:
         """The metric by which the best model is kept; None for the metric that judges the run."""
         self.round = 0
         check_aggregation(engine.method, engine.initial_params())
-        self.server: Server = engine.method.init(engine.initial_params())
+        with self._seeded("init", 0):
+            self.server: Server = engine.method.init(engine.initial_params())
         self.kept: dict[int, Kept] = {}
         self.history = self.history_of([])
         self.stopped, self.paused = "", False

@@ -34,7 +34,7 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random, operation_by_position
+from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
@@ -88,15 +88,11 @@ class StackedEngine(Engine):
         # Personal parameters are found by their numbers.
         if self.method.personal is not None or not ignores_zeros(self.method, self.flat.vector):
             layout.padding = 0
-        if not layout.is_identity and depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward):
-            raise NotStackable(
-                f"a transform of {method.name} depends on the order of the parameters, which stacking changes"
-            )
-        if not layout.is_identity and (seen := operation_by_position(self.method, self.flat.vector)):
-            raise NotStackable(
-                f"a transform of {method.name} may depend on the order of the parameters, which stacking changes: "
-                f"{seen}; if the order does not matter, declare elementwise = True"
-            )
+        if not layout.is_identity:
+            why = depends_on_order(self.method, self.flat.vector, layout.inward, layout.outward)
+            if why:
+                way = "; declare elementwise = True if it does not matter" if why.startswith("may") else ""
+                raise NotStackable(f"a transform of {method.name} {why} of the parameters, which stacking changes{way}")
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
         self.batch_size = 0
@@ -292,5 +288,6 @@ def _largest_batch(work: Sequence[Assignment]) -> int:
 def _finite(upload: Upload, kept: Kept, places: int) -> Tensor:
     """For each place 1 if all its results are finite, else 0."""
     # The largest magnitude is NaN or infinite if any number is, and takes one pass without a copy.
-    largest = [torch.linalg.vector_norm(v, ord=torch.inf, dim=-1) for s in (upload, kept) for _, v in named_tensors(s)]
+    vectors = [vector for state in (upload, kept) for _, vector in named_tensors(state) if vector.is_floating_point()]
+    largest = [torch.linalg.vector_norm(vector, ord=torch.inf, dim=-1) for vector in vectors]
     return torch.stack([one.expand(places) for one in largest]).isfinite().all(dim=0).double()

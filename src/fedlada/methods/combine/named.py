@@ -41,7 +41,7 @@ def as_combiner(given: Combiner | str) -> Combiner:
             "combiner private needs its noise: Private(clip, noise_multiplier=...) or Private(clip, epsilon=..., "
             "delta=...) in Python, --noise-multiplier or --target-epsilon on the command line"
         )
-    if name not in COMBINERS and number and not number[0].isdigit():
+    if name not in COMBINERS and number and number[0].isalpha():
         raise ValueError(
             f"combiner {given!r} is none of {', '.join(COMBINERS)}: one of your own belongs to the method, "
             "FederatedMethod(..., combiner=...)"

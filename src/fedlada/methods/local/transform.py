@@ -66,3 +66,16 @@ class LocalTransform:
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
         """The server's vectors for the next round, from the mean of what the clients uploaded."""
         return shared
+
+
+HOOKS = ("init_shared", "init_kept", "begin", "look", "apply", "finish", "merge")
+
+
+def declares(part: LocalTransform, name: str) -> bool:
+    """Whether it declares this: a declaration does not hold for hooks that a subclass of its own overrides."""
+    kinds = type(part).__mro__
+
+    def place(attribute: str) -> int:
+        return next(place for place, kind in enumerate(kinds) if attribute in vars(kind))
+
+    return bool(getattr(part, name)) and place(name) <= min(map(place, HOOKS))

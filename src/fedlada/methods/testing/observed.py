@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedlada.methods.local import LocalTransform
+from fedlada.methods.local.transform import declares
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
-from fedlada.methods.testing.operations import Operations, recorded
+from fedlada.methods.testing.operations import Blended, Operations, recorded
 from fedlada.methods.testing.transforms import START, agree, gradients, has_generator, one_round
 
 NUM_SHORT, NUM_ZEROS = 67, 61
@@ -26,14 +27,15 @@ Reorder = Callable[[Tensor], Tensor]
 SecondRound = Callable[[Reorder, Reorder], list[Tensor]]
 
 
-def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> bool:
-    """Whether a client's second round gives another result or state if the parameters are permuted.
+def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, outward: Reorder) -> str:
+    """Why a client's result or state may be another if the parameters are permuted; empty if it is not.
 
-    A transform that takes a slice or holds positions is correct only in the model's order. Errors in that order are
-    left to the run.
+    A transform that takes a slice or holds positions is correct only in the model's order. What both branches of
+    `torch.where` do is tried, because the condition may hold only later. Errors in that order are left to the run.
     """
-    if all(part.elementwise for part in method.local):
-        return False
+    parts = [part for part in method.local if not declares(part, "elementwise")]
+    if not parts:
+        return ""
     start = params.detach().cpu()
     with torch.device("cpu"), randomness_restored():
         # In float32 the order alone can change the norm of millions of numbers by more than rounding should.
@@ -43,19 +45,24 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
                 expected = second(torch.clone, torch.clone)
             except Exception:
                 continue
-            return not _is_found(expected, second, inward, outward)
-    return False
+            if not _is_found(expected, second, inward, outward):
+                return "depends on the order"
+            if why := _operation_by_position(method, own, parts):
+                return why
+            with _both_branches(), suppress(Exception):
+                if not _is_found(second(torch.clone, torch.clone), second, inward, outward):
+                    return "may depend (in a branch of torch.where) on the order"
+            return ""
+    return ""
 
 
-def operation_by_position(method: FederatedMethod, params: Tensor) -> str:
-    """The transform and its operation by which it may depend on the order of the parameters, later than a trial shows.
-
-    Empty where every operation is elementwise or a reduction, and where the transform declares `elementwise`.
-    """
-    parts = [part for part in method.local if not part.elementwise]
-    for part, operations in _operations(method, params, parts, ("look", "apply", "finish")):
+def _operation_by_position(method: FederatedMethod, start: Tensor, parts: Sequence[LocalTransform]) -> str:
+    found = _operations(method, [start], parts, ("look", "apply", "finish"))
+    if not found:
+        return f"may depend ({type(parts[0]).__name__} could not be followed) on the order"
+    for part, operations in found:
         if operations.by_position:
-            return f"{type(part).__name__} uses torch's {operations.by_position[0]}"
+            return f"may depend ({type(part).__name__} uses torch's {operations.by_position[0]}) on the order"
     return ""
 
 
@@ -65,12 +72,12 @@ def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
     They would change a mean. A quotient of zeros is NaN, which is harmless until a norm of all numbers reads it. A
     declaration is observed in a client's second round.
     """
-    parts = [part for part in method.local if not part.ignores_zeros]
-    found = _operations(method, params, parts, ("begin", "look", "apply", "finish"))
-    if len(found) < len(parts) or any(operations.by_number for _, operations in found):
-        return False
     start = _short(method, params)
     size = len(start)
+    parts = [part for part in method.local if not declares(part, "ignores_zeros")]
+    found = _operations(method, [start, params.detach().cpu()], parts, ("begin", "look", "apply", "finish"))
+    if len(found) < len(parts) or any(operations.by_number for _, operations in found):
+        return False
 
     def padded(vector: Tensor) -> Tensor:
         return F.pad(vector, (0, NUM_ZEROS)) if vector.shape[-1:] == (size,) else vector
@@ -84,7 +91,16 @@ def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
             expected = second(torch.clone, torch.clone)
         except Exception:
             return False
-        return _is_found(expected, second, padded, without, partial(agree, rtol=1e-9, atol=1e-12))  # float64
+        equal = partial(agree, rtol=1e-9, atol=1e-12)  # float64
+        if not _is_found(expected, second, padded, without, equal):
+            return False
+        with _both_branches(), suppress(Exception):
+            return _is_found(second(torch.clone, torch.clone), second, padded, without, equal)
+    return False
+
+
+def _both_branches() -> Blended:
+    return Blended()  # type: ignore[no-untyped-call]
 
 
 def _short(method: FederatedMethod, params: Tensor) -> Tensor:
@@ -95,17 +111,17 @@ def _short(method: FederatedMethod, params: Tensor) -> Tensor:
 
 
 def _operations(
-    method: FederatedMethod, params: Tensor, parts: Sequence[LocalTransform], hooks: Sequence[str]
+    method: FederatedMethod, starts: Sequence[Tensor], parts: Sequence[LocalTransform], hooks: Sequence[str]
 ) -> list[tuple[LocalTransform, Operations]]:
-    """The operations of these transforms in a client's second round; nothing where it fails on this model too."""
+    """The operations of these transforms in a client's second round from the first of `starts` that works."""
     if not parts:
         return []
     with torch.device("cpu"), randomness_restored():
-        for start in (_short(method, params), params.detach().cpu().double()):
+        for start in starts:
             found = [(part, Operations(len(start))) for part in parts]
-            noted = {id(part): recorded(part, operations, hooks) for part, operations in found}
-            own = replace(method, local=tuple(noted.get(id(part), part) for part in method.local))
             with suppress(Exception):
+                noted = {id(part): recorded(part, operations, hooks) for part, operations in found}
+                own = replace(method, local=tuple(noted.get(id(part), part) for part in method.local))
                 _second_round(own, start)(torch.clone, torch.clone)
                 return found
     return []

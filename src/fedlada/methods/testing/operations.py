@@ -1,6 +1,6 @@
-"""The operations that a transform runs, by which an engine knows what a trial may not show.
+"""The operations that a transform runs, by which an engine knows what a short trial may not show.
 
-A transform may begin to use positions or means after some rounds, steps or norms. All branches of `torch.where` run
+A transform may begin to use positions or means after some rounds or steps. Both branches of `torch.where` are computed
 in every step, so that the operations of one step are those of all.
 """
 
@@ -29,12 +29,23 @@ PLAIN = _names(
 )
 """Besides elementwise ones: they treat all numbers alike, however many there are."""
 REDUCTIONS = _names(
-    "all amax amin any dot kthvalue linalg_vector_norm logsumexp max mean median min norm prod std std_mean "
-    "sum var var_mean"
+    "all amax amin aminmax any count_nonzero dot kthvalue linalg_vector_norm logsumexp max mean median min nansum "
+    "norm prod std std_mean sum var var_mean vdot"
 )
 """They do not depend on the order, but may on the number."""
 SHAPES = _names("_unsafe_view cat permute repeat reshape select slice squeeze stack transpose unsqueeze view")
 """They do not depend on the order if the last axis stays whole."""
+
+
+class Blended(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives a mixture of both branches of `torch.where`."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.where.self and args[1].is_floating_point():
+            return 0.75 * args[1] + 0.5 * args[2]
+        return func(*args, **(kwargs or {}))
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedlada.methods.local import LocalTransform
+from fedlada.methods.local.transform import declares
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import (
     ClientRound,
@@ -135,13 +136,12 @@ def _compare(part: LocalTransform, given: Tensor) -> None:
             one_round(copy.deepcopy(part), own, (first.shared, done.kept))
             for own, done in ((one, first), (other, second), (given, stacked))
         ]
-        flipped = _reversed(part, given.shape[-1]) if part.elementwise else part
-        backwards = one_round(flipped, one.flip(-1), flipped=True) if part.elementwise else first
+        is_elementwise = declares(part, "elementwise")
+        flipped = _reversed(part, given.shape[-1]) if is_elementwise else part
+        backwards = one_round(flipped, one.flip(-1), flipped=True) if is_elementwise else first
     if is_random:
         return
-    if part.elementwise and not all(
-        map(agree, (_flipped(each, given.shape[-1]) for each in backwards.seen), first.seen)
-    ):
+    if is_elementwise and not all(map(agree, (_flipped(each, given.shape[-1]) for each in backwards.seen), first.seen)):
         raise Wrong("declares elementwise = True, but its result depends on the order of the parameters")
     for alone, beside, both in ((first, second, stacked), later):
         apart = [torch.stack(pair) for pair in zip(alone.seen, beside.seen, strict=True)]
@@ -177,12 +177,7 @@ def one_round(
     shared = _for_each(first_shared, clients)
     params, anchor = start.expand(shape).clone(), start.expand(shape).clone()
     local = _vectors("begin", _called(part, "begin", shared, kept, params.clone()))
-    for name, value in local.items():
-        if value.shape[: len(clients)] != clients:
-            raise Wrong(
-                f"must return from begin {name!r} with one row for each stacked client, as torch.zeros_like(like) and "
-                f"torch.zeros_like(like[..., :1]) have; got {tuple(value.shape)} for {clients[0]} clients"
-            )
+    local_at_first = local
     # As the engines have them: one client's are numbers, those of stacked ones tensors.
     lr: Any = torch.tensor(0.1) if clients else 0.1
     num_steps: Any = torch.full((*clients, 1), float(len(gradients))) if clients else len(gradients)
@@ -201,6 +196,12 @@ def one_round(
         local = _vectors("apply", state, names=local)
         params = params - lr * update
         seen.append(update.clone())
+    for name, value in local_at_first.items():
+        if value.shape[: len(clients)] != clients and not agree(value, local[name]):
+            raise Wrong(
+                f"must return from begin {name!r} with one row for each stacked client, as torch.zeros_like(like) and "
+                f"torch.zeros_like(like[..., :1]) have; got {tuple(value.shape)} for {clients[0]} clients"
+            )
     done = ClientRound(anchor - params, num_steps, lr)
     extra, memory = _two("finish", _called(part, "finish", local, done, Step(params, anchor, shared, kept)))
     extra, memory = _vectors("finish", extra), _vectors("finish", memory, names=kept)
