@@ -85,3 +85,25 @@ def test_a_method_that_aggregates_otherwise_is_not_tried():
         small_net(), blobs(), method=Direct(name="direct", local=(), server=unfit), lr=0.1, rounds=1
     )
     assert len(result.history) == 1
+
+
+class Counts(ServerOptimizer):
+    def __init__(self):
+        self.calls = 0
+
+    def step(self, params, delta, state, round):
+        self.calls += 1
+        return params - delta / self.calls, state
+
+
+class Draws(ServerOptimizer):
+    def step(self, params, delta, state, round):
+        return params - delta * torch.rand(1), state
+
+
+def test_state_in_a_field_is_refused_and_drawing_is_not():
+    with pytest.raises(
+        ValueError, match=r"Counts gives another result when it is called again: hold state in init and"
+    ):
+        check_server(FederatedMethod(name="mine", local=(), server=Counts()), PARAMS)
+    check_server(FederatedMethod(name="mine", local=(), server=Draws()), PARAMS)

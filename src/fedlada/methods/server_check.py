@@ -11,6 +11,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Round
 from fedlada.methods.testing.combiners import check_form
+from fedlada.methods.testing.transforms import has_generator
 
 
 def check_aggregation(method: FederatedMethod, params: Tensor) -> None:
@@ -32,7 +33,7 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
     before = {key: (one._version, one.clone()) for key, one in given.items()}
     call = "init"
     try:
-        with randomness_restored():
+        with randomness_restored() as drawn:
             state = server.init(params.clone())
             call = "step"
             if isinstance(state, dict):
@@ -40,6 +41,8 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
                 given, before = given | old, before | {key: (one._version, one.clone()) for key, one in old.items()}
             round = Round(given["round.delta"], 1.0, 0.1, participation=1.0)
             made = server.step(given["params"], delta, state, round)
+            again = server.step(params.clone(), delta.clone(), state, round)
+            is_random = drawn() or has_generator(server)
     except Exception as error:
         raise ValueError(
             f"the server optimizer {name} failed in {call}: {type(error).__name__}: {error}; "
@@ -63,6 +66,11 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
     for key, (version, value) in before.items():
         if given[key]._version != version or not torch.allclose(given[key], value, rtol=0, atol=0, equal_nan=True):
             raise ValueError(f"the server optimizer {name} changes {key} in place in step: return new tensors")
+    if not is_random and not torch.allclose(new, again[0], rtol=0, atol=0, equal_nan=True):
+        raise ValueError(
+            f"the server optimizer {name} gives another result when it is called again: hold state in init and step, "
+            "not in its fields"
+        )
     for call, one in (("init", state), ("step", after)):
         entries = one.items() if isinstance(one, dict) else ()
         if wrong := [(key, value) for key, value in entries if not isinstance(value, Tensor)]:

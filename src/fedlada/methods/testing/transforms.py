@@ -241,7 +241,7 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, Tensor]]:
     return [one for name, value in arguments.items() for one in tensors_inside(name, value)]
 
 
-def has_generator(part: LocalTransform) -> bool:
+def has_generator(part: object) -> bool:
     """Whether it has a random generator of its own."""
     numpy = sys.modules.get("numpy")
     kinds = (torch.Generator, random.Random, *(() if numpy is None else (numpy.random.Generator,)))
