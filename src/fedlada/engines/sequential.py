@@ -104,8 +104,10 @@ class SequentialEngine(Engine):
             freed_memory_kept(self.device),
         ):
             for work in plan.assignments:
-                self._seed(work)
-                memory = kept.get(work.client) or self.method.init_kept(broadcast.params)
+                memory = kept.get(work.client)
+                if not memory:
+                    self._seed(work)
+                    memory = self.method.init_kept(broadcast.params)
                 here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed state is on the host
                 yield self.train_client(broadcast, here, work, lr=plan.lr)
 

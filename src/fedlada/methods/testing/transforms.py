@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedlada.methods.local import LocalTransform
+from fedlada.methods.local.transform import HOOKS as METHODS_OF_A_TRANSFORM
 from fedlada.methods.local.transform import declares
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import (
@@ -38,8 +39,7 @@ SCALES = (1.0, 2.0**10, 2.0**-10)
 
 
 HOOKS = {
-    name: tuple(inspect.signature(getattr(LocalTransform, name)).parameters)[1:]
-    for name in ("init_shared", "init_kept", "begin", "look", "apply", "finish", "merge")
+    name: tuple(inspect.signature(getattr(LocalTransform, name)).parameters)[1:] for name in METHODS_OF_A_TRANSFORM
 }
 """The calls of the contract, with the names of their arguments."""
 
