@@ -6,6 +6,7 @@
     python benchmarks/finals.py table --write
 
 Runs go to the protocol's last round on all training data, seed by seed, so that no method has more seeds than another.
+With `--far` they go on to that of the best three methods, which `--only` names.
 `--trial` takes a small model on the digits, to see that everything works.
 """
 
@@ -54,6 +55,8 @@ class Shape:
     seeds: tuple[int, ...]
     targets: tuple[float, ...]
     """T6's and T1's."""
+    far: int | None = None
+    """The last round of the best three methods."""
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -62,8 +65,8 @@ class Shape:
 
 
 SHAPES = {
-    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51)),
-    "cifar10": Shape(600, SEEDS, (0.70, 0.80, 0.84)),
+    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51), far=1500),
+    "cifar10": Shape(600, SEEDS, (0.70, 0.80, 0.84), far=1500),
     "tinyimagenet": Shape(400, SEEDS[:3], (0.28, 0.35, 0.38)),
 }
 OWN = SHAPES[search.DATASET]
@@ -90,11 +93,10 @@ def experiment(trial: search.Trial, seed: int) -> Experiment:
     return trial.experiment(seed=seed, rounds=SHAPES[trial.dataset].rounds, validation=0.0)
 
 
-def run(chosen: Mapping[str, search.Trial], seeds: Sequence[int], given: argparse.Namespace) -> None:
+def run(chosen: Mapping[str, search.Trial], seeds: Sequence[int], rounds: int, given: argparse.Namespace) -> None:
     """Seed by seed, as far as the time goes."""
     deadline = None if given.minutes is None else time.time() + 60 * given.minutes
-    jobs = [job(trial, seed, given) for seed in seeds for trial in chosen.values()]
-    rounds = SHAPES[given.dataset].rounds
+    jobs = [job(trial, seed, rounds, given) for seed in seeds for trial in chosen.values()]
     missing = [
         one for one in jobs if len(read_rows(one.folder / "metrics.jsonl")) < rounds and not diverged_in(one.folder)
     ]
@@ -105,8 +107,8 @@ def run(chosen: Mapping[str, search.Trial], seeds: Sequence[int], given: argpars
             print(f"{one.folder.name}: {why}", flush=True)
 
 
-def job(trial: search.Trial, seed: int, given: argparse.Namespace) -> Job:
-    made = replace(experiment(trial, seed), device=given.device, data_dir=given.data_dir)
+def job(trial: search.Trial, seed: int, rounds: int, given: argparse.Namespace) -> Job:
+    made = replace(experiment(trial, seed), rounds=rounds, device=given.device, data_dir=given.data_dir)
     if given.trial:
         small = {"num_clients": 20, "cohort_size": 2, "local_steps": 1, "data_dir": None, "augment": "none"}
         made = replace(made, dataset="digits", model="mlp", **small)
@@ -232,6 +234,7 @@ def tables(archive: Path, dataset: str = search.DATASET) -> str:
 def main() -> None:
     parser = options(__doc__, "runs/finals", search.EVERY, search.KEPT)
     parser.add_argument("--seeds", help="by default those of the protocol")
+    parser.add_argument("--far", action="store_true", help="run: to the last round of the best three methods")
     given = parser.parse_args()
     chosen = {one: trial for one, trial in winners(given.dataset).items() if given.only is None or one in given.only}
     if given.what == "table":
@@ -239,7 +242,8 @@ def main() -> None:
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)
         seeds = [int(one) for one in given.seeds.split(",")] if given.seeds else SHAPES[given.dataset].seeds
-        run(chosen, seeds, given)
+        shape = SHAPES[given.dataset]
+        run(chosen, seeds, (shape.far or shape.rounds) if given.far else shape.rounds, given)
     else:
         for method, trial in chosen.items():
             print(f"{method}: {trial.text()}")
