@@ -158,6 +158,8 @@ class TwoLooks(LocalTransform):
 class LookByNumbers(LocalTransform):
     """Asks as long as the gradient is large, which only numbers tell."""
 
+    elementwise = True
+
     def look(self, point, local, step, gradient_at):
         first = gradient_at(point)
         for _ in range(3):

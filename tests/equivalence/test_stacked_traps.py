@@ -692,7 +692,34 @@ class ClipsSomeLater(ClipNorm):
         return {"round": shared["round"] + 1}
 
 
-@pytest.mark.parametrize("transform", [GatedLater(), MaskLater(), ClipsSomeLater(max_norm=1.0)])
+class BranchLater(Later):
+    """A branch of Python's, which a trial takes one way."""
+
+    def apply(self, update, local, step):
+        return (update.flip(-1) if (step.shared["round"] >= 3).all() else update), local
+
+
+class BeginsWithABranchLater(MaskLater):
+    def begin(self, shared, kept, like):
+        late = bool((shared["round"] >= 3).all())
+        return super().begin(shared, kept, like) if late else {"mask": torch.ones_like(like)}
+
+    def apply(self, update, local, step):
+        return local["mask"] * update, local
+
+
+class NumPyLater(Later):
+    """Positions that torch does not see."""
+
+    def apply(self, update, local, step):
+        late = np.arange(update.shape[-1]) < 20 * (step.shared["round"].numpy() >= 3)
+        return update * torch.from_numpy(1.0 - late.reshape(-1, update.shape[-1])).reshape(update.shape), local
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [GatedLater(), MaskLater(), BranchLater(), BeginsWithABranchLater(), NumPyLater(), ClipsSomeLater(max_norm=1.0)],
+)
 def test_other_positions_that_count_only_later_are_not_stacked(transform):
     with pytest.warns(UserWarning, match="may depend .* on the order"):
         with_late(transform)

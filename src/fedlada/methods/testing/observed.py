@@ -18,7 +18,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
-from fedlada.methods.testing.operations import Blended, Operations, recorded
+from fedlada.methods.testing.operations import CLIENT, Blended, Operations, recorded
 from fedlada.methods.testing.transforms import START, agree, gradients, has_generator, one_round
 
 NUM_SHORT, NUM_ZEROS = 67, 61
@@ -57,12 +57,12 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
 
 
 def _operation_by_position(method: FederatedMethod, start: Tensor, parts: Sequence[LocalTransform]) -> str:
-    found = _operations(method, [start], parts, ("look", "apply", "finish"))
+    found = _operations(method, [start], parts, CLIENT[1:])
     if not found:
         return f"may depend ({type(parts[0]).__name__} could not be followed) on the order"
     for part, operations in found:
         if operations.by_position:
-            return f"may depend ({type(part).__name__} uses torch's {operations.by_position[0]}) on the order"
+            return f"may depend ({type(part).__name__} uses {operations.by_position[0]}) on the order"
     return ""
 
 
@@ -75,7 +75,7 @@ def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
     start = _short(method, params)
     size = len(start)
     parts = [part for part in method.local if not declares(part, "ignores_zeros")]
-    found = _operations(method, [start, params.detach().cpu()], parts, ("begin", "look", "apply", "finish"))
+    found = _operations(method, [start, params.detach().cpu()], parts, CLIENT)
     if len(found) < len(parts) or any(operations.by_number for _, operations in found):
         return False
 

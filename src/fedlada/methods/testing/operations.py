@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -37,6 +39,12 @@ SHAPES = _names("_unsafe_view cat permute repeat reshape select slice squeeze st
 """They do not depend on the order if the last axis stays whole."""
 
 
+CLIENT = ("begin", "look", "apply", "finish")
+"""The hooks that a client calls."""
+READS = _names("__array__ __bool__ __float__ __index__ __int__ data_ptr item numpy tolist")
+"""Calls of a tensor that bring its numbers to Python, where nothing shows what becomes of them."""
+
+
 class Blended(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives a mixture of both branches of `torch.where`."""
 
@@ -56,6 +64,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.size = size
         self.by_position: list[str] = []
         self.by_number: list[str] = []
+        self.reads = Reads(self)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -68,11 +77,31 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.by_number.append(name)
         keeps_axis = name in SHAPES and all(one.shape[-1:] == (self.size,) for one in _tensors((args, kwargs, result)))
         if name not in REDUCTIONS and not keeps_axis:
-            self.by_position.append(name)
+            self.by_position.append(f"torch's {name}")
         return result
+
+    def note_read(self) -> None:
+        """A branch of Python may take any way in a later round."""
+        self.by_position.append("numbers in Python")
+        self.by_number.append("numbers in Python")
 
     def _wide(self, values: Any) -> list[Tensor]:
         return [one for one in _tensors(values) if one.shape[-1:] == (self.size,)]
+
+
+class Reads(TorchFunctionMode):
+    """Tells the operations of every number that is read in Python."""
+
+    def __init__(self, operations: Operations) -> None:
+        super().__init__()
+        self.operations = operations
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in READS:
+            self.operations.note_read()
+        return func(*args, **(kwargs or {}))
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -80,16 +109,16 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def recorded(part: LocalTransform, operations: Operations, hooks: Sequence[str]) -> LocalTransform:
-    """A copy of the transform whose hooks note their operations."""
+    """A copy of the transform whose hooks note their operations, and all that a client calls what they read."""
     kind = type(part)
 
     def noted(hook: str) -> Callable[..., Any]:
         def call(self: LocalTransform, *arguments: Any) -> Any:
-            with operations:
+            with operations.reads, operations if hook in hooks else nullcontext():
                 return getattr(kind, hook)(self, *arguments)
 
         return call
 
     made = copy.copy(part)
-    object.__setattr__(made, "__class__", type(kind.__name__, (kind,), {hook: noted(hook) for hook in hooks}))
+    object.__setattr__(made, "__class__", type(kind.__name__, (kind,), {hook: noted(hook) for hook in CLIENT}))
     return made
