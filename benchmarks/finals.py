@@ -16,9 +16,10 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import search
 from archived_runs import cell
@@ -55,25 +56,28 @@ class Shape:
     seeds: tuple[int, ...]
     targets: tuple[float, ...]
     """T6's and T1's."""
-    far: int | None = None
-    """The last round of the best three methods."""
 
     @property
     def shown(self) -> tuple[int, ...]:
         """Rounds whose accuracy is shown."""
-        return 100, 300, self.rounds
+        return (600, 900, 1200, self.rounds) if self.rounds > 600 else (100, 300, self.rounds)
 
 
 SHAPES = {
-    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51), far=1500),
-    "cifar10": Shape(600, SEEDS, (0.70, 0.80, 0.84), far=1500),
+    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51)),
+    "cifar10": Shape(600, SEEDS, (0.70, 0.80, 0.84)),
     "tinyimagenet": Shape(400, SEEDS[:3], (0.28, 0.35, 0.38)),
 }
+FAR = {name: Shape(1500, SEEDS[:3], SHAPES[name].targets) for name in ("cifar100", "cifar10")}
+"""Of the best three methods."""
 OWN = SHAPES[search.DATASET]
 """Of the data set whose tables stand on the page."""
 
-Find = Callable[[str, int], History]
-"""The history of a method with a seed, as far as it was run."""
+
+class Find(Protocol):
+    """The history of a method with a seed, as far as it was run; `far` is the longer run."""
+
+    def __call__(self, method: str, seed: int, *, far: bool = False) -> History: ...
 
 
 # The runs -------------------------------------------------------------------------------------------------------------
@@ -120,11 +124,12 @@ def job(trial: search.Trial, seed: int, rounds: int, given: argparse.Namespace) 
 
 
 def in_archive(path: Path, chosen: Mapping[str, search.Trial]) -> Find:
-    runs = {identity(run.config): run for run in read_archive(path).runs}
+    runs = {(identity(run.config), run.config["rounds"]): run for run in read_archive(path).runs}
 
-    def find(method: str, seed: int) -> History:
+    def find(method: str, seed: int, *, far: bool = False) -> History:
         config = json.loads(json.dumps(experiment(chosen[method], seed).to_json()))
-        found = runs.get(identity(config))
+        rounds = FAR[config["dataset"]].rounds if far else config["rounds"]
+        found = runs.get((identity(config), rounds))
         return History() if found is None else History(found.rows())
 
     return find
@@ -222,13 +227,23 @@ def tables(archive: Path, dataset: str = search.DATASET) -> str:
     chosen, shape = winners(dataset), SHAPES[dataset]
     find = in_archive(archive, chosen)
     runs = {method: [find(method, seed) for seed in shape.seeds] for method in chosen}
-    done = {method: [one for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
-    without = [NAMES[method] for method, own in runs.items() if any(map(len, own)) and not done[method]]
-    done = {method: own for method, own in done.items() if own}
+    done = as_far_as(runs, shape)
+    without = [NAMES[method] for method, own in runs.items() if any(map(len, own)) and method not in done]
     beside = [differences(done, one, shape) for one in BESIDE if one in done]
-    shown = (accuracies(done, chosen, shape), speeds(done, shape), costs(done, shape), *beside)
+    shown = [accuracies(done, chosen, shape), speeds(done, shape), costs(done, shape), *beside]
+    seeds = FAR[dataset].seeds if dataset in FAR else ()
+    far = {method: [find(method, seed, far=True) for seed in seeds] for method in chosen}
+    longer = {method: [one for one in own if len(one) > shape.rounds] for method, own in far.items()}
+    if longer := {method: own for method, own in longer.items() if own}:
+        shown.append(replace(accuracies(longer, chosen, FAR[dataset]), title="Test accuracy of the longer runs"))
     made = [table.to_markdown() for table in shown]
     return "\n".join([*made, *(f"No seed of {name} reached round {shape.rounds}.\n" for name in without)])
+
+
+def as_far_as(runs: Mapping[str, Sequence[History]], shape: Shape) -> dict[str, list[History]]:
+    """The runs that reached the last round, up to there; of the methods that have such."""
+    done = {method: [one[: shape.rounds] for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
+    return {method: own for method, own in done.items() if own}
 
 
 def main() -> None:
@@ -241,9 +256,11 @@ def main() -> None:
         show(tables, KEPT, given, parser)
     elif given.what == "run":
         given.out.mkdir(parents=True, exist_ok=True)
-        seeds = [int(one) for one in given.seeds.split(",")] if given.seeds else SHAPES[given.dataset].seeds
-        shape = SHAPES[given.dataset]
-        run(chosen, seeds, (shape.far or shape.rounds) if given.far else shape.rounds, given)
+        if given.far and given.dataset not in FAR:
+            parser.error(f"--far is for {' and '.join(FAR)}")
+        shape = (FAR if given.far else SHAPES)[given.dataset]
+        seeds = [int(one) for one in given.seeds.split(",")] if given.seeds else shape.seeds
+        run(chosen, seeds, shape.rounds, given)
     else:
         for method, trial in chosen.items():
             print(f"{method}: {trial.text()}")

@@ -54,9 +54,10 @@ def values_in(line):
 
 
 def test_a_variant_without_values_has_its_parents():
-    for dataset in ("cifar100", "tinyimagenet", "digits"):
+    for dataset in ("tinyimagenet", "digits"):
         assert preset(dataset, "fedlada_sam") == preset(dataset, "fedlada")
-    assert preset("cifar10", "fedlada_sam") != preset("cifar10", "fedlada")  # it was searched itself
+    for dataset in ("cifar10", "cifar100"):  # it was searched itself
+        assert preset(dataset, "fedlada_sam") != preset(dataset, "fedlada")
 
 
 @pytest.mark.parametrize("dataset", PAPERS)
@@ -73,7 +74,8 @@ def test_the_protocols_winners_are_the_defaults(monkeypatch, dataset):
     search = import_module("search")
     found = {method: search.winner(search.outcomes(method, dataset)) for method in search.EVERY}
     won_by = {method: one.trial.experiment() for method, one in found.items() if one is not None}
-    assert {method for one, method in WINNERS if one == dataset} == set(won_by) - {"feddyn", "fedsmoo"}
+    as_published = {"feddyn", "fedsmoo"} if dataset == "cifar10" else set()
+    assert {method for one, method in WINNERS if one == dataset} == set(won_by) - as_published
     for method, winner in won_by.items():
         suited = preset(dataset, method)
         used = {"lr": suited["lr"], "lr_decay": suited["lr_decay"], **hyper_parameters(method), **suited["hyper"]}
