@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import signal
@@ -67,7 +68,9 @@ def warm(words, *, program=None, cwd=None, environments=({},)):
     with tempfile.TemporaryDirectory() as folder:
         out, err = (str(Path(folder, name)) for name in ("out", "err"))
         code = _ask(threads, _request(words, out, err, program=program, cwd=cwd, environments=environments))
-        return subprocess.CompletedProcess(words, code, Path(out).read_text(), Path(err).read_text())
+        # torch 2.8 writes to standard output that processes have met, in pieces.
+        said = re.sub(r"^.*(\[Gloo\]|peer ranks).*\n", "", Path(out).read_text(), flags=re.MULTILINE)
+        return subprocess.CompletedProcess(words, code, said, Path(err).read_text())
 
 
 def _request(words, out, err, *, program=None, cwd=None, environments=({},), session=False, **others):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from fedlada.methods.validation import count
 from fedlada.training.history import History
@@ -58,7 +59,7 @@ class Goal:
 
 def moving_average(values: Sequence[float], length: int) -> list[float]:
     """The mean of each `length` consecutive values."""
-    return [sum(values[end - length : end]) / length for end in range(length, len(values) + 1)]
+    return [fmean(values[end - length : end]) for end in range(length, len(values) + 1)]
 
 
 @dataclass(frozen=True)
