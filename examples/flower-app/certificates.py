@@ -2,6 +2,7 @@
 
     python certificates.py FOLDER --host 127.0.0.1 --host server.example.org --nodes 4
 
+Name every address under which the server is reached, and the one that the SuperLink is bound to.
 FOLDER/ca.key and FOLDER/server.key stay where they are made; ca.crt goes to every node and to whoever starts runs; a
 node's private key is better made on the node (`ssh-keygen -t ecdsa -b 384 -N "" -f node`), which then sends the .pub.
 """

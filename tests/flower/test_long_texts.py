@@ -10,7 +10,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import in_short, one_line
+from fedlada.flower.exchange import in_short, in_words, one_line
 from fedlada.methods.state import Upload
 
 LONG = "x" * 50_000_000
@@ -81,3 +81,8 @@ def test_of_a_traceback_the_end_alone_is_read(text):
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_of_many_clients_the_first_are_named():
+    assert [in_words([7]), in_words([2, 1])] == ["client 7", "clients 1, 2"]
+    assert in_words(range(300)) == "clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 290 others"

@@ -618,7 +618,20 @@ def test_who_waits_is_told_again_why_nodes_cannot_take_part(caplog, monkeypatch)
     with pytest.raises(TooFewReplies, match=r"0 of the 5 nodes .* s; node \d+: it has the method fedavg"):
         strategy_of("fedcm", replies=QUICK).run(grid_of("fedavg"), 1, progress=False)
     told = [one.getMessage() for one in caplog.records if "waiting for nodes" in one.getMessage()]
-    assert re.search(r"^waiting for nodes: 0 of 5 are there; node \d+: it has the method fedavg", told[-1])
+    everybody = "clients 0, 1, 2, 3, 4"
+    assert re.search(
+        rf"^waiting for nodes: 0 of 5 are there, without {everybody}; node \d+: it has the method", told[-1]
+    )
+
+
+def test_who_waits_is_told_for_whom(caplog, monkeypatch):
+    monkeypatch.setattr("fedlada.flower.nodes.SPEAK_EVERY", 0.0)
+    caplog.set_level("INFO")
+    grid = grid_of(METHOD)
+    grid.leave(2)
+    with pytest.raises(TooFewReplies):
+        strategy_of(METHOD, replies=QUICK).run(grid, 1, progress=False)
+    assert caplog.messages[-1] == "waiting for nodes: 4 of 5 are there, without client 2"
 
 
 def test_nodes_come_and_go(tmp_path, caplog):

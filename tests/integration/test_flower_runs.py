@@ -515,8 +515,9 @@ def test_the_evaluation_on_the_nodes_judges_a_run_without_test_data(tmp_path, ca
     assert "nodes accuracy" in str(history)
 
 
-def test_test_data_judge_a_run_before_its_nodes_do(tmp_path):
+def test_test_data_judge_a_run_before_its_nodes_do(tmp_path, caplog):
     """Also where the nodes are evaluated first."""
+    caplog.set_level("INFO")
     method = recipes.fedavg()
     for rounds in (2, 6):  # resumed
         strategy = strategy_of(method, eval_every=3, eval_clients_every=1)
@@ -524,6 +525,7 @@ def test_test_data_judge_a_run_before_its_nodes_do(tmp_path):
         assert history.judged_by == "test_accuracy"
         with safe_open(tmp_path / "checkpoints" / "best.safetensors", "pt") as file:
             assert file.metadata()["metric"] == "test_accuracy"
+    assert [one for one in caplog.messages if "continues" in one] == [f"{tmp_path} continues after round 2"]
 
 
 RISING = {"lr": lambda round: 0.05 * 4**round, "lr_decay": None}

@@ -11,10 +11,15 @@ from itertools import islice
 from flwr.app import Error
 
 from fedlada.methods.validation import count, one_of, positive
+from fedlada.training.shown import plural
 
 log = logging.getLogger("fedlada.flower")
 
-UNAVAILABLE = {3: "its message has expired", 4: "its answer has expired", 5: "its node does not respond any more"}
+UNAVAILABLE = {
+    3: "its message or its upload has expired",
+    4: "its answer has expired",
+    5: "its node does not respond any more",
+}
 """Flower's error codes for an expired message or a lost node: the app itself did not fail."""
 LONGEST_LINE = 500
 MOST_READ = 4 * LONGEST_LINE
@@ -127,5 +132,7 @@ def listed(found: Iterable[str]) -> str:
 
 
 def in_words(clients: Sequence[int]) -> str:
-    """A list of clients as text."""
-    return ("client " if len(clients) == 1 else "clients ") + ", ".join(map(str, sorted(clients)))
+    """A list of clients as text: the first few."""
+    others = len(clients) - MOST_NAMES
+    few = ", ".join(map(str, sorted(clients)[:MOST_NAMES])) + (f" and {plural(others, 'other')}" if others > 0 else "")
+    return f"{'client' if len(clients) == 1 else 'clients'} {few}"

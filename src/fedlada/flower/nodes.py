@@ -10,7 +10,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, Replies, TooFewReplies, log, one_line, pauses
+from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, Replies, TooFewReplies, in_words, log, one_line, pauses
 from fedlada.flower.inbox import Inbox
 
 SPEAK_EVERY = 30.0
@@ -152,7 +152,10 @@ class Nodes:
                     f"{self._refusals()}"
                 )
             if now - spoke >= SPEAK_EVERY:
-                log.info("waiting for nodes: %d of %d are there%s", len(here), wanted, self._refusals())
+                away = in_words([client for client in clients if client not in self.present])
+                log.info(
+                    "waiting for nodes: %d of %d are there, without %s%s", len(here), wanted, away, self._refusals()
+                )
                 spoke = now
             time.sleep(min(pause, start + patience - now))
 
