@@ -89,8 +89,9 @@ def winners(dataset: str = search.DATASET) -> dict[str, search.Trial]:
     return {method: one.trial for method, one in found.items() if one is not None}
 
 
-def key(trial: search.Trial, seed: int) -> str:
-    return f"finals/{trial.dataset}/{trial.method}/{seed}"
+def key(trial: search.Trial, seed: int, rounds: int) -> str:
+    longer = "" if rounds == SHAPES[trial.dataset].rounds else f"/{rounds}"
+    return f"finals/{trial.dataset}/{trial.method}/{seed}{longer}"
 
 
 def experiment(trial: search.Trial, seed: int) -> Experiment:
@@ -116,7 +117,7 @@ def job(trial: search.Trial, seed: int, rounds: int, given: argparse.Namespace) 
     if given.trial:
         small = {"num_clients": 20, "cohort_size": 2, "local_steps": 1, "data_dir": None, "augment": "none"}
         made = replace(made, dataset="digits", model="mlp", **small)
-    name = key(trial, seed)
+    name = key(trial, seed, rounds)
     return Job(name, made.to_json(), given.out / folder_name(name), (Goal(made.rounds),), True)
 
 
@@ -241,8 +242,8 @@ def tables(archive: Path, dataset: str = search.DATASET) -> str:
 
 
 def as_far_as(runs: Mapping[str, Sequence[History]], shape: Shape) -> dict[str, list[History]]:
-    """The runs that reached the last round, up to there; of the methods that have such."""
-    done = {method: [one[: shape.rounds] for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
+    """The runs that reached the last round, of the methods that have such."""
+    done = {method: [one for one in own if len(one) >= shape.rounds] for method, own in runs.items()}
     return {method: own for method, own in done.items() if own}
 
 
@@ -258,6 +259,8 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         if given.far and given.dataset not in FAR:
             parser.error(f"--far is for {' and '.join(FAR)}")
+        if given.far and given.only is None:
+            parser.error("--far is for the best three methods: name them by --only")
         shape = (FAR if given.far else SHAPES)[given.dataset]
         seeds = [int(one) for one in given.seeds.split(",")] if given.seeds else shape.seeds
         run(chosen, seeds, shape.rounds, given)

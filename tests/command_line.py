@@ -69,7 +69,7 @@ def warm(words, *, program=None, cwd=None, environments=({},)):
         out, err = (str(Path(folder, name)) for name in ("out", "err"))
         code = _ask(threads, _request(words, out, err, program=program, cwd=cwd, environments=environments))
         # torch 2.8 writes to standard output that processes have met, in pieces.
-        said = re.sub(r"^.*(\[Gloo\]|peer ranks).*\n+", "", Path(out).read_text(), flags=re.MULTILINE)
+        said = re.sub(r"^.*(\[Gloo\]|peer ranks).*\n\n?", "", Path(out).read_text(), flags=re.MULTILINE)
         return subprocess.CompletedProcess(words, code, said, Path(err).read_text())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -692,16 +693,43 @@ class ClipsSomeLater(ClipNorm):
         return {"round": shared["round"] + 1}
 
 
+@dataclass(frozen=True)
 class BranchLater(Later):
     """A branch of Python's, which a trial takes one way."""
 
+    reads: Callable
+
     def apply(self, update, local, step):
-        return (update.flip(-1) if (step.shared["round"] >= 3).all() else update), local
+        return (update.flip(-1) if self.reads(step.shared["round"]) else update), local
+
+
+THREE = torch.tensor([3.0], dtype=torch.float64)
+READS = {
+    "bool": lambda round: (round >= 3).all(),
+    "item": lambda round: round.flatten()[0].item() >= 3,
+    "equal": lambda round: torch.equal(round.flatten()[:1], THREE.to(round)),
+    "allclose": lambda round: torch.allclose(round, THREE.to(round)),
+    "in": lambda round: 3 in round,
+    "is_nonzero": lambda round: torch.is_nonzero(round.flatten()[0] // 3),
+    "mask": lambda round: len(round[round >= 3]),
+    "nonzero": lambda round: (round >= 3).nonzero().numel(),
+    "unique": lambda round: torch.cat([round.flatten(), THREE.to(round)]).unique().numel() == 1,
+    "text": lambda round: f"{round.flatten()[0]:.0f}" >= "3",
+    "repr": lambda round: "3." in repr(round),
+    "list": lambda round: max(round.flatten().tolist()) >= 3,
+    "slice": lambda round: torch.zeros(9)[: round.flatten()[0].long()].numel() >= 3,
+}
+
+
+@pytest.mark.parametrize("reads", READS.values(), ids=READS)
+def test_a_branch_on_a_number_is_not_stacked_without_a_declaration(reads):
+    with pytest.warns(UserWarning, match="may depend .BranchLater uses numbers in Python. on the order"):
+        with_late(BranchLater(reads))
 
 
 class BeginsWithABranchLater(MaskLater):
     def begin(self, shared, kept, like):
-        late = bool((shared["round"] >= 3).all())
+        late = torch.equal(shared["round"].flatten()[:1], THREE.to(shared["round"]))
         return super().begin(shared, kept, like) if late else {"mask": torch.ones_like(like)}
 
     def apply(self, update, local, step):
@@ -718,7 +746,7 @@ class NumPyLater(Later):
 
 @pytest.mark.parametrize(
     "transform",
-    [GatedLater(), MaskLater(), BranchLater(), BeginsWithABranchLater(), NumPyLater(), ClipsSomeLater(max_norm=1.0)],
+    [GatedLater(), MaskLater(), BeginsWithABranchLater(), NumPyLater(), ClipsSomeLater(max_norm=1.0)],
 )
 def test_other_positions_that_count_only_later_are_not_stacked(transform):
     with pytest.warns(UserWarning, match="may depend .* on the order"):

@@ -618,10 +618,8 @@ def test_who_waits_is_told_again_why_nodes_cannot_take_part(caplog, monkeypatch)
     with pytest.raises(TooFewReplies, match=r"0 of the 5 nodes .* s; node \d+: it has the method fedavg"):
         strategy_of("fedcm", replies=QUICK).run(grid_of("fedavg"), 1, progress=False)
     told = [one.getMessage() for one in caplog.records if "waiting for nodes" in one.getMessage()]
-    everybody = "clients 0, 1, 2, 3, 4"
-    assert re.search(
-        rf"^waiting for nodes: 0 of 5 are there, without {everybody}; node \d+: it has the method", told[-1]
-    )
+    beginning = "waiting for nodes: 0 of 5 are there; not there: clients 0, 1, 2, 3, 4; node "
+    assert re.search(rf"^{beginning}\d+: it has the method fedavg", told[-1])
 
 
 def test_who_waits_is_told_for_whom(caplog, monkeypatch):
@@ -631,7 +629,19 @@ def test_who_waits_is_told_for_whom(caplog, monkeypatch):
     grid.leave(2)
     with pytest.raises(TooFewReplies):
         strategy_of(METHOD, replies=QUICK).run(grid, 1, progress=False)
-    assert caplog.messages[-1] == "waiting for nodes: 4 of 5 are there, without client 2"
+    assert caplog.messages[-1] == "waiting for nodes: 4 of 5 are there; not there: client 2"
+
+
+def test_nobody_waits_aloud_for_a_client_without_a_node(caplog, monkeypatch):
+    monkeypatch.setattr("fedlada.flower.nodes.SPEAK_EVERY", 0.0)
+    caplog.set_level("INFO")
+    grid = grid_of(METHOD)
+    ids = dict(enumerate(grid.get_node_ids()))
+    grid.leave(2)
+    del ids[4]
+    with pytest.raises(TooFewReplies):
+        strategy_of(METHOD, replies=QUICK, node_ids=ids).run(grid, 1, progress=False)
+    assert caplog.messages[-1] == "waiting for nodes: 3 of 4 are there; not there: client 2"
 
 
 def test_nodes_come_and_go(tmp_path, caplog):

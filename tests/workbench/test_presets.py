@@ -74,8 +74,10 @@ def test_the_protocols_winners_are_the_defaults(monkeypatch, dataset):
     search = import_module("search")
     found = {method: search.winner(search.outcomes(method, dataset)) for method in search.EVERY}
     won_by = {method: one.trial.experiment() for method, one in found.items() if one is not None}
-    as_published = {"feddyn", "fedsmoo"} if dataset == "cifar10" else set()
+    as_published = {"feddyn", "fedsmoo"} if dataset == "cifar10" else {"feddyn"}
     assert {method for one, method in WINNERS if one == dataset} == set(won_by) - as_published
+    if dataset == "cifar100":  # no run combined it with FedDyn's own decay of the rate
+        del won_by["feddyn"]
     for method, winner in won_by.items():
         suited = preset(dataset, method)
         used = {"lr": suited["lr"], "lr_decay": suited["lr_decay"], **hyper_parameters(method), **suited["hyper"]}

@@ -152,10 +152,10 @@ class Nodes:
                     f"{self._refusals()}"
                 )
             if now - spoke >= SPEAK_EVERY:
-                away = in_words([client for client in clients if client not in self.present])
-                log.info(
-                    "waiting for nodes: %d of %d are there, without %s%s", len(here), wanted, away, self._refusals()
-                )
+                able = clients if self.node_ids is None else [one for one in clients if one in self.node_ids]
+                away = in_words([client for client in able if client not in self.present])
+                why = self._refusals()
+                log.info("waiting for nodes: %d of %d are there; not there: %s%s", len(here), wanted, away, why)
                 spoke = now
             time.sleep(min(pause, start + patience - now))
 

@@ -199,8 +199,6 @@ class MethodStrategy(Strategy):
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             folder.check(simulation, rounds)
             engine.checkpoints = folder.checkpoints.rounds
-            if saved := engine.checkpoints():
-                log.info("%s continues after round %d", out, saved[0])
         nodes.wait_at_start(self.replies, need_numbers=self.weights == "examples")
         if folder is not None and self.weights == "examples":
             folder.config = {**config, "examples": nodes.examples()}

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fedlada.flower.exchange import log
 from fedlada.training.history import History, Row
 from fedlada.training.simulation import Observer, Simulation
 
@@ -70,6 +71,10 @@ class NotesAttempt(Observer):
 
     def __init__(self, attempt: str, forgotten: Collection[int] = ()) -> None:
         self.attempt, self.forgotten = attempt, sorted(forgotten)
+
+    def on_start(self, simulation: Simulation, num_rounds: int) -> None:
+        if 0 < simulation.round < num_rounds:
+            log.info("the run continues after round %d", simulation.round)
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
         row["attempt"] = self.attempt

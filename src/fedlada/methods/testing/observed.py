@@ -18,7 +18,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
-from fedlada.methods.testing.operations import CLIENT, Blended, Operations, recorded
+from fedlada.methods.testing.operations import CLIENT, STEPS, Blended, Operations, recorded
 from fedlada.methods.testing.transforms import START, agree, gradients, has_generator, one_round
 
 NUM_SHORT, NUM_ZEROS = 67, 61
@@ -57,7 +57,7 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
 
 
 def _operation_by_position(method: FederatedMethod, start: Tensor, parts: Sequence[LocalTransform]) -> str:
-    found = _operations(method, [start], parts, CLIENT[1:])
+    found = _operations(method, [start], parts, STEPS)
     if not found:
         return f"may depend ({type(parts[0]).__name__} could not be followed) on the order"
     for part, operations in found:

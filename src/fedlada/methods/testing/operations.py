@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ def _names(text: str) -> frozenset[str]:
 
 PLAIN = _names(
     "alias clone copy_ detach detach_ _to_copy lift_fresh lift_fresh_copy expand fill_ zero_ "
-    "_local_scalar_dense empty empty_like full full_like new_empty new_full new_ones new_zeros ones ones_like "
+    "empty empty_like full full_like new_empty new_full new_ones new_zeros ones ones_like "
     "zeros zeros_like"
 )
 """Besides elementwise ones: they treat all numbers alike, however many there are."""
@@ -39,10 +38,12 @@ SHAPES = _names("_unsafe_view cat permute repeat reshape select slice squeeze st
 """They do not depend on the order if the last axis stays whole."""
 
 
-CLIENT = ("begin", "look", "apply", "finish")
+STEPS = ("look", "apply", "finish")
+"""The hooks that get vectors as they lie in an engine."""
+CLIENT = ("begin", *STEPS)
 """The hooks that a client calls."""
-READS = _names("__array__ __bool__ __float__ __index__ __int__ data_ptr item numpy tolist")
-"""Calls of a tensor that bring its numbers to Python, where nothing shows what becomes of them."""
+READS = _names("__array__ __dlpack__ __repr__ __str__ data_ptr numpy tolist untyped_storage")
+"""Calls of a tensor that bring its numbers to Python without an operation of torch's."""
 
 
 class Blended(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -57,11 +58,15 @@ class Blended(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of the operations on vectors of some size that depend on their order, and that may on their number."""
+    """Names of the operations on vectors of some size that depend on their order, and that may on their number.
+
+    Numbers that are read in Python count as both.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.size = size
+        self.notes_reads_alone = False
         self.by_position: list[str] = []
         self.by_number: list[str] = []
         self.reads = Reads(self)
@@ -70,6 +75,10 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
+        if _is_read(func, args):
+            self.note_read()
+        if self.notes_reads_alone:
+            return result
         given, made = self._wide((args, kwargs)), self._wide(result)
         name = func.overloadpacket.__name__
         if not (given or made) or torch.Tag.pointwise in func.tags or name in PLAIN:
@@ -104,6 +113,13 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def _is_read(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether Python sees numbers, or a shape that depends on them: nothing shows what it makes of them."""
+    if func.overloadpacket is torch.ops.aten.index:
+        return any(one.dtype in (torch.bool, torch.uint8) for one in _tensors(args[1]))
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
 def _tensors(values: Any) -> list[Tensor]:
     return [one for one in tree_leaves(values) if isinstance(one, Tensor)]
 
@@ -114,7 +130,8 @@ def recorded(part: LocalTransform, operations: Operations, hooks: Sequence[str])
 
     def noted(hook: str) -> Callable[..., Any]:
         def call(self: LocalTransform, *arguments: Any) -> Any:
-            with operations.reads, operations if hook in hooks else nullcontext():
+            operations.notes_reads_alone = hook not in hooks
+            with operations.reads, operations:
                 return getattr(kind, hook)(self, *arguments)
 
         return call
