@@ -27,7 +27,7 @@ from pathlib import Path
 import dp_accounting  # noqa: F401
 import matplotlib.backends.backend_agg
 import matplotlib.figure  # noqa: F401
-import scipy.stats  # noqa: F401
+import scipy.special  # noqa: F401
 import torch
 import torch._dynamo.compiled_autograd  # torch imports it when it is used, else in every fork
 import torch.distributed.tensor  # as the one above

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 
-import numpy as np
-
-from fedlada.plots.interval import Estimate, interval, scipy_stats
+from fedlada.plots.interval import Estimate, interval
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """The least-squares slope of log y against log x."""
-    return float(scipy_stats().linregress(np.log(x), np.log(y)).slope)
+    return statistics.linear_regression([*map(math.log, x)], [*map(math.log, y)]).slope
 
 
 def slope_over_seeds(x: Sequence[float], y: Sequence[Sequence[float]]) -> Estimate:

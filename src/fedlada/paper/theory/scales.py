@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedlada.methods.validation import one_of, whole_number
 from fedlada.paper.theory import amendment, speedup
 from fedlada.plots.chart import Chart
-from fedlada.plots.interval import scipy_stats
+from fedlada.plots.interval import scipy_special
 from fedlada.workbench.report.table import Table
 
 
@@ -55,7 +55,7 @@ def study(
     own = [whole_number("seeds", seed) for seed in seeds]
     if len(set(own)) < max(len(own), 2):
         raise ValueError(f"the study needs at least two seeds, all different, to say how sure it is; got {own}")
-    scipy_stats()  # a missing package is reported before minutes are spent
+    scipy_special()  # a missing package is reported before minutes are spent
     size, tell = SCALES[scale], progress or (lambda _: None)
     planned = speedup.plans(
         cohort_sizes=size.cohort_sizes,
