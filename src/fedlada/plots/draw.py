@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fedlada.plots.curves import Runs, curves, refuse_unmeasured, seeds_by_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure  # re-exported
+    from matplotlib.layout_engine import LayoutEngine
 
 FORMATS = ("png", "svg", "pdf")
 ARROW = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0}
@@ -110,6 +111,8 @@ def save_chart(
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same data give the same file
     paths = [path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}") for suffix in formats]
     with _matplotlib().rc_context(PAPER):
+        cast("LayoutEngine", figure.get_layout_engine()).execute(figure)
+        figure.set_layout_engine(None)  # the layout is found: not again for each format
         for path, suffix in zip(paths, formats, strict=True):
             try:
                 figure.savefig(path, dpi=200, metadata=undated.get(suffix))
