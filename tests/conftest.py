@@ -27,6 +27,14 @@ def pytest_collection():
 
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays to the end: Python's collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -61,11 +69,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def only_new_objects():
-    """Python's collector knows the objects of this test alone: the suite's millions take a second to go through."""
+    """Python's collector knows the objects of this test alone, and none that earlier tests left."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -77,7 +77,9 @@ def folder(tmp_path, monkeypatch):
 
 def shortened(code: str) -> str:
     """The same code with fewer rounds and smaller studies."""
-    return re.sub(r"\brounds=\d+", "rounds=2", code).replace('"quick", seeds=range(8)', '"smoke", seeds=range(2)')
+    for name, number in (("rounds", 2), ("local_epochs", 1)):
+        code = re.sub(rf'\b({name}(?:=|": ))\d+', rf"\g<1>{number}", code)
+    return code.replace('"quick", seeds=range(8)', '"smoke", seeds=range(2)')
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from command_line import warm
 from method_table import METHODS
 
 RUNNER = Path(__file__).with_name("kill_runner.py")
-KILLS_PER_METHOD = 13
+KILLS_PER_METHOD = 5
 PARTS = 2
 
 
@@ -23,7 +23,8 @@ def kill(*arguments):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_kills_at_random_moments_lose_nothing(method, tmp_path):
-    report = kill("random", method, tmp_path, 0, KILLS_PER_METHOD)
+    """At other moments for each method: what a run writes is alike."""
+    report = kill("random", method, tmp_path, list(METHODS).index(method), KILLS_PER_METHOD)
     assert report["problems"] == []
     assert report["kills"] >= KILLS_PER_METHOD
 

@@ -46,13 +46,6 @@ def start(num_processes, *arguments):
     )
 
 
-def torchrun(num_processes, *arguments):
-    process = start(num_processes, *arguments)
-    out, errors = process.communicate(timeout=180)
-    assert process.returncode == 0, errors
-    return out
-
-
 def final_server(folder):
     return load_file(max((folder / "checkpoints").glob("round-*.safetensors")))
 
@@ -61,7 +54,7 @@ def test_ordered_is_one_process_to_the_bit(tmp_path):
     """With messages in codes too: noise, residuals and the ledger do not know who ran a client."""
     common = ["run", "--method", "scaffold", "--rounds", 6, *SETTINGS, "--messages", "control=int8:delta=top0.2"]
     fedlada(*common, "--out", tmp_path / "one", "--quiet")
-    out = torchrun(2, *common, "--ordered", "--out", tmp_path / "ordered")
+    out = several(2, [*common, "--ordered", "--out", tmp_path / "ordered"])
     assert out.count("test accuracy") == 1  # one process speaks for all
     assert rows(tmp_path / "ordered") == rows(tmp_path / "one")
     one, ordered = final_server(tmp_path / "one"), final_server(tmp_path / "ordered")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 import sys
 
 import pytest
 
-from command_line import ENVIRONMENT
+from command_line import warm
 
 SCRIPT = """
 import json, sys
@@ -39,15 +38,9 @@ def run(tracker, then, **settings):
 
 def run(runs, folder, **environment):
     """In a process of its own, because trackers start threads and services."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(paths=sys.path, runs=runs)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        cwd=folder,
-        env={**ENVIRONMENT, **environment},
-    )
+    script = folder / "script.py"
+    script.write_text(SCRIPT.format(paths=sys.path, runs=runs))
+    done = warm([], program=script, cwd=folder, environments=[environment])
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
