@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 from fedlada.combine import Private
+from fedlada.local import LocalTransform
+from fedlada.server import SGD
 from torch import nn
 
-from fedlada import recipes, suggested
+from fedlada import FederatedMethod, recipes, suggested
 from fedlada import simulate as simulate_any
 from fedlada.data import load_digits
 from fedlada.flower import InProcessGrid, MethodStrategy, TooFewReplies, client_app, wire
@@ -43,6 +45,26 @@ def test_every_method_equals_its_simulation(name, tmp_path):
     simulated = simulate(method, 5)
     assert plain(real.history) == plain(simulated.history)
     assert_same_bits(real, simulated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomMask(LocalTransform):
+    """Each client changes its own numbers alone, which it draws once."""
+
+    def init_kept(self, params):
+        return {"mask": (torch.rand_like(params) < 0.5).to(params)}
+
+    def apply(self, update, local, step):
+        return update * step.kept["mask"], local
+
+    def finish(self, local, done, step):
+        return {}, step.kept
+
+
+def test_a_memory_that_begins_at_random_equals_its_simulation(tmp_path):
+    method = FederatedMethod(name="masked", local=(RandomMask(),), server=SGD())
+    real = strategy_of(method).run(grid_of(method, tmp_path), 3, progress=False)
+    assert_same_bits(real, simulate(method, 3))
 
 
 @pytest.mark.parametrize("combiner", ["norm-bound", "trimmed-mean:0.4", "median", "krum:1", "geometric-median"])

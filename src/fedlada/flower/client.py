@@ -200,7 +200,9 @@ class _Node:
         key = {"seed": int(task.seed), "round": task.round, "client": task.client}
         work = assign(np.arange(num_samples), task.work, **key, num_steps=task.work.num_steps(num_samples))
         plan = RoundPlan(task.round, task.lr, (work,), (), ())
-        (answer,) = engine.answers(broadcast, plan, {task.client: exchange.of_method(kept)})
+        # A first memory is made by the engine, from the client's seed.
+        own_memory = {task.client: exchange.of_method(kept)} if start is not None else {}
+        (answer,) = engine.answers(broadcast, plan, own_memory)
         if not answer.is_finite:
             raise Diverged(f"its update of round {task.round} is NaN or infinite")
         wanted, new = answer.upload, answer.kept
