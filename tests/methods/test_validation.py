@@ -28,6 +28,7 @@ from fedlada.workbench.experiment import Experiment
         (lambda: recipes.fedadam(beta2=-0.1), r"beta2 must be in \[0, 1\), got -0.1"),
         (lambda: recipes.fedadam(tau=0), "tau must be positive, got 0"),
         (lambda: recipes.localadam(v_init=0.0), "v_init must be positive, got 0.0"),
+        (lambda: recipes.localadam(v_init=1e-50), "v_init must be at least 1.2e-38, as smaller numbers vanish"),
         (lambda: recipes.localadam(power=0.6), r"power must be in \(0, 0.5\], got 0.6"),
         (lambda: recipes.fedlada(power=0), r"power must be in \(0, 0.5\], got 0"),
         (lambda: recipes.localadam(v_start="one"), "v_start must be one of zero, server, got 'one'"),

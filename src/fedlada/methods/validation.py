@@ -11,6 +11,8 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any
 
+SMALLEST_FLOAT32 = 2.0**-126
+
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
@@ -29,6 +31,13 @@ def positive(name: str, value: object) -> None:
     """Refuse all but finite numbers above zero."""
     if _finite(name, value) <= 0:
         raise ValueError(f"{name} must be positive, got {value}")
+
+
+def not_vanishing(name: str, value: object) -> None:
+    """Refuse all but finite positive numbers that float32 holds with all its digits."""
+    positive(name, value)
+    if _finite(name, value) < SMALLEST_FLOAT32:
+        raise ValueError(f"{name} must be at least {SMALLEST_FLOAT32:.2g}, as smaller numbers vanish, got {value}")
 
 
 def finite(name: str, value: object) -> None:

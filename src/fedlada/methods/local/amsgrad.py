@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from fedlada.methods.local.transform import LocalTransform
 from fedlada.methods.state import ClientRound, Round, Step, Vectors
-from fedlada.methods.validation import at_most_half, decay_of_old, one_of, positive
+from fedlada.methods.validation import at_most_half, decay_of_old, not_vanishing, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class AMSGrad(LocalTransform):
     def __post_init__(self) -> None:
         decay_of_old("beta1", self.beta1)
         decay_of_old("beta2", self.beta2)
-        positive("v_init", self.v_init)
+        not_vanishing("v_init", self.v_init)
         at_most_half("power", self.power)
         one_of("v_start", self.v_start, ("zero", "server"))
         one_of("second_moment", self.second_moment, ("averaged", "reset"))
@@ -77,9 +78,9 @@ class AMSGrad(LocalTransform):
             state["m"] = m = self.beta1 * local["m"] + (1 - self.beta1) * update
         if self.bias_correction:
             state["tau"] = tau = local["tau"] + 1
-            m = m / (1 - self.beta1**tau)
+            m = m / _sum_of_weights(self.beta1, tau)
             if self.v_start == "zero":
-                v = v / (1 - self.beta2**tau)
+                v = v / _sum_of_weights(self.beta2, tau)
         # The lower bound keeps Adam from dividing by a vanishing second moment.
         state["v_max"] = torch.maximum(v, local["v_max"]) if self.maximum else v.clamp(min=self.v_init)
         if self.power == 0.5:  # the paper's; `pow` would differ in the last bits
@@ -91,3 +92,8 @@ class AMSGrad(LocalTransform):
 
     def merge(self, shared: Vectors, mean: Vectors, round: Round) -> Vectors:
         return mean
+
+
+def _sum_of_weights(beta: float, tau: Tensor) -> Tensor:
+    """1 - beta^tau, whose digits a subtraction in float32 would lose for a beta near 1."""
+    return -torch.expm1(tau * math.log(beta)) if beta > 0 else torch.ones_like(tau)
