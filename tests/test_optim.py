@@ -190,6 +190,30 @@ def test_closure_and_missing_gradients():
     assert not torch.equal(model[2].bias, small_net()[2].bias)
 
 
+def test_a_parameter_that_is_unfrozen_later_is_not_left_out():
+    model = small_net()
+    first = next(model.parameters()).requires_grad_(False)
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0.1)
+    train(model, optimizer, batches(1))
+    first.requires_grad_(True)
+    with pytest.raises(ValueError, match="this optimizer would not train it: make a new LocalOptimizer"):
+        train(model, optimizer, batches(1))
+    with pytest.raises(ValueError, match="would not train it"):
+        optimizer.begin(optimizer.method.init(optimizer.vector).broadcast)
+
+
+def test_sparse_gradients_are_as_good_as_dense_ones():
+    moved = []
+    for sparse in (True, False):
+        torch.manual_seed(0)
+        table = nn.Embedding(5, 3, sparse=sparse)
+        optimizer = fedlada.LocalOptimizer(table.parameters(), recipes.fedlada(), lr=0.1)
+        table(torch.tensor([1, 3, 3])).square().sum().backward()
+        optimizer.step()
+        moved.append(table.weight.detach())
+    assert torch.equal(*moved)
+
+
 def test_wrong_use_gets_a_sentence():
     model = small_net()
     with pytest.raises(ValueError, match="lr must be positive, got 0"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -30,8 +31,9 @@ class LocalOptimizer(torch.optim.Optimizer):
             raise ValueError(f"method must be a FederatedMethod, as {example}, got {method!r}")
         positive("lr", float(lr) if isinstance(lr, Tensor) else lr)
         super().__init__(params, {"lr": lr})
-        if any(not parameter.requires_grad for parameter in self.param_groups[0]["params"]):
-            # A later change of requires_grad would otherwise change the vector's length in the middle of a round.
+        # A later change of requires_grad would otherwise change the vector's length in the middle of a round.
+        self._frozen = [weakref.ref(p) for p in self.param_groups[0]["params"] if not p.requires_grad]
+        if self._frozen:
             self.param_groups[0]["params"] = [p for p in self.param_groups[0]["params"] if p.requires_grad]
         if not self.parameters:
             raise ValueError("there is nothing to train: no parameter has requires_grad=True")
@@ -63,6 +65,7 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def begin(self, broadcast: Broadcast, kept: Kept | None = None) -> None:
         """Start a round from the broadcast; the model's parameters become x^t, personal ones those in `kept`."""
+        self._refuse_unfrozen()
         name, usual = self.method.name, self.method.init(self.vector)
         if _names(broadcast.shared) != _names(usual.shared):
             raise ValueError(f"the broadcast is of another method than {name}: give that of a server of {name}")
@@ -93,8 +96,9 @@ class LocalOptimizer(torch.optim.Optimizer):
                     self._write(point)
                 with torch.enable_grad():
                     losses.append(closure())
-            return flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
+            return flatten(map(_gradient, self.parameters))
 
+        self._refuse_unfrozen()
         if self.local is None:
             self.begin(self.method.init(self.vector).broadcast)
         assert self.local is not None
@@ -135,7 +139,15 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("method", "local", "num_steps", "sum_lr")}
-        return {**super().__getstate__(), **own}
+        return {**super().__getstate__(), **own, "_frozen": []}
+
+    def _refuse_unfrozen(self) -> None:
+        """Refuse to leave out a parameter that is trained since this optimizer was made."""
+        if any(p is not None and p.requires_grad for p in (frozen() for frozen in self._frozen)):
+            raise ValueError(
+                "a parameter that was frozen has requires_grad=True now, and this optimizer would not train it: make a "
+                "new LocalOptimizer, and a new server if it is to be averaged too"
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a `state_dict`; the model's parameters are loaded with the model."""
@@ -173,6 +185,12 @@ class LocalOptimizer(torch.optim.Optimizer):
     def _write(self, vector: Tensor) -> None:
         for parameter, values in zip(self.parameters, unflatten(vector, self.parameters), strict=True):
             parameter.copy_(values)
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    if parameter.grad is None:
+        return torch.zeros_like(parameter)
+    return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
 
 
 def _names(parts: PerTransform) -> list[set[str]]:

@@ -33,6 +33,18 @@ def by_events(library):
     return epsilon
 
 
+class ClientZero(Bernoulli):
+    """A subclass may draw in any way."""
+
+    def draw(self, num_clients, seed, round):
+        return [0]
+
+
+class FirstTwo(FixedSize):
+    def draw(self, num_clients, seed, round):
+        return [0, 1]
+
+
 @pytest.mark.parametrize("rounds", [1, 40, BLOCK, 100])
 def test_poisson_sampling_equals_the_library(rounds, library, by_events):
     ours = Accountant(Sampling(50, 1000, by_coins=True), 1.2, 1e-5).epsilon(rounds)
@@ -88,12 +100,41 @@ def test_the_solved_noise_spends_the_target_and_hardly_less(sampling):
     assert 1.5 * 0.995 < Accountant(sampling, noise, 1e-3).epsilon(5) <= 1.5
 
 
+@pytest.mark.parametrize("size", [3, 8])
+def test_a_fixed_size_needs_no_more_noise_than_without_sampling(size):
+    """Who is replaced moves each sum by at most twice the clip: exact for Gaussian noise."""
+    noise = least_noise(Sampling(size, 10, by_coins=False), 50, 8.0, 1e-4)
+    everybody = least_noise(Sampling(10, 10, by_coins=True), 50, 8.0, 1e-4)
+    if size == 3:
+        assert noise < 1.3 * everybody
+    else:
+        assert noise == pytest.approx(2 * everybody, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rounds", "epsilon", "delta"),
+    [
+        (Sampling(1, 10**6, True), 1, 1.0, 1e-6),  # nobody takes part with a probability of more than delta
+        (Sampling(10, 1000, True), 100, 0.001, 1e-6),
+        (Sampling(10, 10, True), 10**4, 0.001, 1e-12),
+        (Sampling(10, 1000, True), 100, 1.0, 1e-12),
+    ],
+)
+def test_noise_is_found_at_the_edges(sampling, rounds, epsilon, delta):
+    noise = least_noise(sampling, rounds, epsilon, delta)
+    assert 0.05 <= noise < 1e9
+    assert Accountant(sampling, noise, delta).epsilon(rounds) <= epsilon
+
+
 def test_what_is_sampled_how():
     plain, imagined = Private(1.0, noise_multiplier=1.0), Private(1.0, noise_multiplier=1.0, noise_cohort=10)
     assert sampling_of(plain, FixedSize(5), 20) == Sampling(5.0, 20, by_coins=False)
     assert sampling_of(plain, Bernoulli(0.25), 20) == Sampling(5.0, 20, by_coins=True)
     assert sampling_of(plain, Everyone(), 20).is_everyone
     assert sampling_of(imagined, FixedSize(5), 20) == Sampling(10, 20, by_coins=True)
+    for cohorts in (ClientZero(0.01), FirstTwo(2)):
+        with pytest.raises(ValueError, match=f"privacy of {type(cohorts).__name__} cohorts is not known"):
+            sampling_of(plain, cohorts, 20)
     with pytest.raises(ValueError, match="privacy of Scheduled cohorts is not known: take FixedSize"):
         sampling_of(plain, Scheduled([[0], [1]]), 20)
     with pytest.raises(ValueError, match="noise_cohort is 10, but noise_population only 8"):

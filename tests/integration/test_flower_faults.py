@@ -673,6 +673,21 @@ def test_a_lost_memory_is_said_and_left_out(tmp_path, caplog):
     assert "it has lost its memory of round 2" in caplog.text
 
 
+def test_a_memory_with_another_bit_is_lost(tmp_path, caplog):
+    def flip(_simulation, row):
+        if row["round"] == 2:
+            for path in tmp_path.glob("*/client-000001/*.safetensors"):
+                content = bytearray(path.read_bytes())
+                content[-3] ^= 1
+                path.write_bytes(content)
+
+    strategy = strategy_of(METHOD, replies=QUICK, cohort_size=None)
+    real = strategy.run(grid_of(METHOD, tmp_path), 3, callbacks=[flip], progress=False)
+    assert [row["refused"] for row in real.history] == [[], [], [1]]
+    assert "it has lost its memory of round 2" in caplog.text
+    assert "is damaged" in caplog.text
+
+
 def test_a_client_whose_memory_is_lost_can_begin_anew(tmp_path):
     settings = {"cohort_size": None, "replies": QUICK}
 

@@ -48,7 +48,9 @@ def bounded(values, bound, weights):
 def weiszfeld(values, weights, steps=8):
     z = np.median(values, axis=0)
     for _ in range(steps):
-        w = np.asarray(weights) / np.maximum(np.linalg.norm(values - z, axis=1), 1e-6)
+        w = np.asarray(weights) / (distances := np.linalg.norm(values - z, axis=1)).clip(
+            1e-6 * np.sort(distances)[(len(values) - 1) // 2]
+        )
         z = (w[:, None] * values).sum(axis=0) / w.sum()
     return z
 
@@ -98,6 +100,19 @@ def test_one_client_moves_nothing_far(combiner, lie):
     assert found.delta.abs().max() <= abs(DELTAS).max()
     assert found.extra[0]["v"].max() <= 1.3 * MOMENTS.max()
     assert (found.extra[0]["v"] > 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-9, 1e9])
+def test_the_geometric_median_knows_no_unit(scale):
+    """Second moments may begin at 1e-8: three of nine clients lie there too."""
+    values = DELTAS.copy()
+    values[:3] = 50.0
+    found = GeometricMedian().combine(uploads(scale * values)).delta.numpy() / scale
+    np.testing.assert_allclose(found, GeometricMedian().combine(uploads(values)).delta.numpy(), rtol=1e-9)
+    assert np.linalg.norm(found - DELTAS[3:].mean(axis=0)) < 3
+    alike = np.ones_like(DELTAS)
+    alike[0] = 5.0
+    np.testing.assert_allclose(GeometricMedian().combine(uploads(alike)).delta.numpy(), 1.0, rtol=1e-12)
 
 
 def test_an_even_median_is_the_mean_of_the_middle_two():

@@ -91,8 +91,9 @@ def test_refusals():
         Private(1.0)
     with pytest.raises(ValueError, match="clip must be positive, got 0"):
         Private(0, noise_multiplier=1.0)
-    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 1.5"):
-        Private(1.0, epsilon=1.0, delta=1.5)
+    for delta in (1.5, 1e-13):
+        with pytest.raises(ValueError, match=rf"delta must be in \[1e-12, 1\), .*, got {delta}"):
+            Private(1.0, epsilon=1.0, delta=delta)
     with pytest.raises(ValueError, match="noise_population belongs to noise_cohort"):
         Private(1.0, epsilon=1.0, noise_population=100)
     with pytest.raises(ValueError, match=r"scales\['v'\] must be positive"):

@@ -140,6 +140,28 @@ def test_a_scale_for_what_is_not_sent_is_refused():
         simulate(private=Private(0.5, noise_multiplier=2.0, scales={"nope": 10.0}))
 
 
+def test_a_callback_cannot_spend_more():
+    def another(simulation, _):
+        while simulation.round < 6:
+            simulation.run_round()
+
+    private = Private(0.5, epsilon=2.0, delta=1e-4)
+    with pytest.raises(ValueError, match="no further round can be run: round 5 would spend epsilon 2"):
+        simulate(private=private, rounds=4, callbacks=[another])
+
+
+@pytest.mark.parametrize("attack", ["inner-product:0.3", "a-little-is-enough:0.3"])
+def test_attackers_who_repeat_what_others_send_are_refused(attack):
+    with pytest.raises(ValueError, match="send what follows from the honest uploads"):
+        simulate(attack=attack)
+    assert simulate(attack="sign-flip:0.3", rounds=1).history[-1]["epsilon"] > 0
+
+
+def test_a_withheld_loss_is_nothing_to_stop_at():
+    with pytest.raises(ValueError, match="'train_loss' is not measured in this run, which has test_"):
+        simulate(stop_at={"train_loss": 100.0})
+
+
 @pytest.mark.parametrize("checkpoint", [0, 4])
 def test_rounds_that_are_released_again_are_never_forgotten(checkpoint):
     """Secret noise: resumed twice, the second time before a new line was written."""

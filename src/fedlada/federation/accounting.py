@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 
 from fedlada.federation.cohorts import Bernoulli, Cohorts, Everyone, FixedSize
@@ -20,8 +20,6 @@ CLOSE = 1e-3
 """Fraction of epsilon that a solution may leave unspent."""
 LEAST = 0.05
 """A smaller noise multiplier protects nobody, and its epsilon is not computed."""
-MOST = 2.0**20
-"""No larger noise multiplier is tried."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,16 @@ class Sampling:
     @property
     def words(self) -> str:
         """The adjacency relation, the sampling and the accountant, as text."""
-        if self.is_everyone or self.by_coins:
-            way = "every round has all clients" if self.is_everyone else "a coin for each client"
-            return f"adding or removing one client; {way}; PLD accountant"
+        if self.is_everyone:
+            return "adding or removing one client; every round has all clients; exact for Gaussian noise"
+        if self.by_coins:
+            return "adding or removing one client; a coin for each client; PLD accountant"
         return "replacing one client by any other; a fixed number of clients without replacement; PLD accountant"
+
+    @property
+    def moves_by(self) -> float:
+        """The distance, in clips, by which one client can move the sum of a round in which it takes part."""
+        return 1.0 if self.is_everyone or self.by_coins else 2.0
 
 
 def sampling_of(private: Private, cohorts: Cohorts, num_clients: int) -> Sampling:
@@ -60,11 +64,11 @@ def sampling_of(private: Private, cohorts: Cohorts, num_clients: int) -> Samplin
 
 def expected_cohort(cohorts: Cohorts, num_clients: int) -> float:
     """The expected number of clients in a round; refuses cohorts that are not drawn at random."""
-    if isinstance(cohorts, Everyone):
-        return float(num_clients)
-    if isinstance(cohorts, FixedSize):
-        return float(cohorts.size)
-    if isinstance(cohorts, Bernoulli):
+    if type(cohorts) in (Everyone, FixedSize, Bernoulli):  # a subclass may draw in any way
+        if isinstance(cohorts, FixedSize):
+            return float(cohorts.size)
+        if not isinstance(cohorts, Bernoulli):
+            return float(num_clients)
         if cohorts.probability == 0:
             raise ValueError("Private needs clients: the probability of the cohorts is 0")
         return cohorts.probability * num_clients
@@ -74,27 +78,43 @@ def expected_cohort(cohorts: Cohorts, num_clients: int) -> float:
 
 
 class Accountant:
-    """Computes the epsilon of rounds that each release one noisy sum."""
+    """Computes the epsilon of rounds that each release one noisy sum: the smaller of two upper bounds.
+
+    One counts on the sampling of clients, by the composed distribution of the privacy loss. The other is exact for
+    Gaussian noise and a client that takes part in every round.
+    """
 
     def __init__(self, sampling: Sampling, noise_multiplier: float, delta: float) -> None:
         self.sampling, self.noise_multiplier, self.delta = sampling, noise_multiplier, delta
-        self.one_round = _loss_of_one_round(sampling, noise_multiplier) if noise_multiplier >= LEAST else None
-        self._known: dict[int, float] = {0: 0.0}
+        self._known: dict[int, float] = {}
         self._loss: Any = None
         self._rounds = 0
         """Number of rounds composed in `_loss`."""
 
     def epsilon(self, rounds: int) -> float:
         """Epsilon spent by this many rounds; infinite with almost no noise."""
-        if self.one_round is None:
+        if rounds == 0:
+            return 0.0
+        if self.noise_multiplier < LEAST:
             return math.inf
+        if _is_never_drawn(self.sampling, self.delta, rounds):
+            return 0.0
+        exact = _without_sampling(self.sampling, self.noise_multiplier, self.delta, rounds)
+        return exact if self.sampling.is_everyone else min(exact, self._composed(rounds))
+
+    @cached_property
+    def _one_round(self) -> Any:
+        return _loss_of_one_round(self.sampling, self.noise_multiplier)
+
+    def _composed(self, rounds: int) -> float:
         if rounds not in self._known:
             begin = rounds // BLOCK * BLOCK
             if not begin <= self._rounds <= rounds or self._rounds == 0:
-                self._loss, self._rounds = self.one_round.self_compose(begin) if begin else None, begin
-                self._known[begin] = self._spent() if begin else 0.0
+                self._loss, self._rounds = self._one_round.self_compose(begin) if begin else None, begin
+                if begin:
+                    self._known[begin] = self._spent()
             while self._rounds < rounds:
-                self._loss = self.one_round if self._loss is None else self._loss.compose(self.one_round)
+                self._loss = self._one_round if self._loss is None else self._loss.compose(self._one_round)
                 self._rounds += 1
                 self._known[self._rounds] = self._spent()
         return self._known[rounds]
@@ -113,15 +133,20 @@ def accountant(sampling: Sampling, noise_multiplier: float, delta: float) -> Acc
 def least_noise(sampling: Sampling, rounds: int, epsilon: float, delta: float) -> float:
     """The smallest noise multiplier, slightly rounded up, for which these rounds spend at most epsilon."""
 
-    def spent(noise_multiplier: float, coarser: int = 1) -> float:
-        loss = _loss_of_one_round(sampling, noise_multiplier, coarser)
-        return float(loss.self_compose(rounds).get_epsilon_for_delta(delta))
+    # Without sampling this noise is enough; sampling can only lower it.
+    most: float = sampling.moves_by * math.sqrt(rounds) * _library().get_sigma_gaussian(epsilon, delta)
+    high = max(most, LEAST)
+    if _is_never_drawn(sampling, delta, rounds):
+        high = LEAST
+    elif not sampling.is_everyone and most > LEAST:
 
-    # Each step takes a tenth of the time in a coarser discretisation, which spends a little more.
-    guess = _solved(cache(partial(spent, coarser=10)), epsilon, guess=1.0, factor=2.0)
-    if guess > MOST:
-        raise ValueError(f"no noise is enough for epsilon {epsilon:g} and delta {delta:g} in {rounds} rounds")
-    high = _solved(cache(spent), epsilon, guess=guess, factor=1.02)
+        def spent(noise_multiplier: float, coarser: int = 1) -> float:
+            loss = _loss_of_one_round(sampling, noise_multiplier, coarser)
+            return float(loss.self_compose(rounds).get_epsilon_for_delta(delta))
+
+        # Each step takes a tenth of the time in a coarser discretisation, which spends a little more.
+        guess = _solved(cache(partial(spent, coarser=10)), epsilon, guess=min(1.0, most), factor=2.0, most=most)
+        high = _solved(cache(spent), epsilon, guess=guess, factor=1.02, most=most)
     digits = 4 - math.floor(math.log10(high))
     found: float = math.ceil(high * 10**digits) / 10**digits
     while (
@@ -131,29 +156,30 @@ def least_noise(sampling: Sampling, rounds: int, epsilon: float, delta: float) -
     return found
 
 
-def _solved(spent: Callable[[float], float], epsilon: float, guess: float, factor: float) -> float:
-    """A noise multiplier that spends at most epsilon and almost all of it; above `MOST` if none does."""
+def _solved(spent: Callable[[float], float], epsilon: float, guess: float, factor: float, most: float) -> float:
+    """A noise multiplier up to `most` that spends at most epsilon and almost all of it; `most` if there is none."""
     high = guess
     while spent(high) > epsilon:
-        high *= factor
-        if high > MOST:
-            return high
+        if high >= most:
+            return most
+        high = min(high * factor, most)
     enough = epsilon * (1 - CLOSE)
     low = high
     while spent(low) < enough and low > LEAST:
-        high, low = low, low / factor
-    most, least = spent(low), spent(high)
-    if enough <= most <= epsilon:
+        high, low = low, max(low / factor, LEAST)
+    over, under = spent(low), spent(high)
+    if enough <= over <= epsilon:
         return low
     # The curve is almost linear in logarithms: a few secant steps suffice, with bisection if they stay on one side.
     for number in range(40):
-        if most <= epsilon or least >= enough:
+        if over <= epsilon or under >= enough:
             break
-        aim = math.log(most / (epsilon * (1 - CLOSE / 2))) / math.log(most / least)
-        middle = low * (high / low) ** (0.5 if number % 3 == 2 else aim)
+        bisects = number % 3 == 2 or under <= 0
+        aim = 0.5 if bisects else math.log(over / (epsilon * (1 - CLOSE / 2))) / math.log(over / under)
+        middle = low * (high / low) ** aim
         now = spent(middle)
-        low, most, high, least = (low, most, middle, now) if now <= epsilon else (middle, now, high, least)
-    return high
+        low, over, high, under = (low, over, middle, now) if now <= epsilon else (middle, now, high, under)
+    return low if over <= epsilon else high
 
 
 def with_noise(private: Private, cohorts: Cohorts, num_clients: int, rounds: int) -> Private:
@@ -165,20 +191,37 @@ def with_noise(private: Private, cohorts: Cohorts, num_clients: int, rounds: int
     return replace(private, noise_multiplier=least_noise(sampling, rounds, private.epsilon, private.delta))
 
 
-def _loss_of_one_round(sampling: Sampling, noise_multiplier: float, coarser: int = 1) -> Any:
-    """The distribution of one round's privacy loss."""
+def _is_never_drawn(sampling: Sampling, delta: float, rounds: int) -> bool:
+    """Whether a client takes part in any of these rounds with a probability of at most delta."""
+    return sampling.by_coins and rounds * sampling.cohort <= delta * sampling.clients
+
+
+def _library() -> Any:
     try:
-        from dp_accounting import NeighboringRelation
-        from dp_accounting.pld import privacy_loss_distribution as losses
+        import dp_accounting
+        import dp_accounting.pld
     except ImportError:
         raise missing("Private needs dp-accounting", "privacy") from None
+    return dp_accounting
+
+
+def _without_sampling(sampling: Sampling, noise_multiplier: float, delta: float, rounds: int) -> float:
+    """The exact epsilon for a client that takes part in every round, to 1e-12 and rounded up."""
+    deviation = noise_multiplier / (sampling.moves_by * math.sqrt(rounds))
+    return float(_library().get_epsilon_gaussian(deviation, delta)) * (1 + 1e-9)
+
+
+def _loss_of_one_round(sampling: Sampling, noise_multiplier: float, coarser: int = 1) -> Any:
+    """The distribution of one round's privacy loss."""
+    library = _library()
+    losses, relations = library.pld.privacy_loss_distribution, library.NeighboringRelation
     interval = coarser * max(INTERVAL, 1e-5 / noise_multiplier**2)
-    if sampling.is_everyone or sampling.by_coins:
+    if sampling.by_coins:
         return losses.from_gaussian_mechanism(
             standard_deviation=noise_multiplier,
-            sampling_prob=min(1.0, sampling.cohort / sampling.clients),
+            sampling_prob=sampling.cohort / sampling.clients,
             value_discretization_interval=interval,
-            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+            neighboring_relation=relations.ADD_OR_REMOVE_ONE,
         )
     # A fixed number without replacement: replacing one client moves the sum by up to twice the clip.
     return losses.from_truncated_subsampled_gaussian_mechanism(
@@ -187,5 +230,5 @@ def _loss_of_one_round(sampling: Sampling, noise_multiplier: float, coarser: int
         truncated_batch_size=int(sampling.cohort),
         noise_multiplier=noise_multiplier,
         value_discretization_interval=interval,
-        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+        neighboring_relation=relations.REPLACE_ONE,
     )

@@ -13,14 +13,17 @@ from collections.abc import Collection
 from pathlib import Path
 
 from filelock import FileLock
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from fedlada.flower.exchange import log
 from fedlada.flower.versions import Version
 from fedlada.methods.state import Kept, map_tensors, named_tensors
 from fedlada.runs.files import write_atomic
+
+DIGEST = "sha256"
+"""The entry of a file's metadata for the digest of its vectors."""
 
 
 class LostMemory(ValueError):
@@ -55,18 +58,24 @@ class Memories:
 
     def vectors(self, version: Version) -> dict[str, Tensor]:
         """The stored vectors of that version, by name."""
+        path = self._path(version)
         try:
-            return load_file(self._path(version))
+            vectors = load_file(path)
+            with safe_open(path, framework="pt") as file:
+                if (file.metadata() or {}).get(DIGEST) == _digest(vectors):
+                    return vectors
+            log.error("the client state %s is damaged", path)
         except (OSError, SafetensorError):
-            log.error("the client state %s cannot be read", self._path(version))
-            raise LostMemory(f"it has lost its memory of round {version.round}") from None
+            log.error("the client state %s cannot be read", path)
+        raise LostMemory(f"it has lost its memory of round {version.round}")
 
     def save(self, version: Version, kept: Kept, *, needed: Collection[Version]) -> None:
         """Write a state; `needed` are the versions that its server, or one resumed from it, can still name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         vectors: dict[str, Tensor] = {name: vector.detach().cpu().contiguous() for name, vector in named_tensors(kept)}
         with FileLock(self.folder / ".lock"):
-            write_atomic(self._path(version), lambda beside: save_file(vectors, beside), private=True)
+            digest = {DIGEST: _digest(vectors)}
+            write_atomic(self._path(version), lambda beside: save_file(vectors, beside, digest), private=True)
             for one in self.versions():
                 if one not in needed and _is_past(one, version.attempt, needed):
                     self._path(one).unlink(missing_ok=True)
@@ -81,6 +90,10 @@ class Memories:
     def _path(self, version: Version) -> Path:
         attempt = f"-{version.attempt}" if version.attempt else ""
         return self.folder / f"round-{version.round:06d}{attempt}.safetensors"
+
+
+def _digest(vectors: dict[str, Tensor]) -> str:
+    return hashlib.sha256(save(vectors)).hexdigest()
 
 
 def _is_past(one: Version, attempt: str, needed: Collection[Version]) -> bool:

@@ -17,6 +17,7 @@ from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics, replaces_built_in
 from fedlada.federation.plan import Plan, Rounds
 from fedlada.federation.randomness import bits, permutation, seeded, torch_seed
+from fedlada.methods.combine import Private
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.methods.state import Kept, Server
 from fedlada.training.clients import EachClient, columns, spread_of
@@ -93,7 +94,7 @@ class Measures:
 
     def names(self) -> list[str]:
         """Names of all metrics, found by evaluating a few samples: errors are reported before the first round."""
-        names = ["train_loss"]
+        names = [] if isinstance(self.engine.method.combiner, Private) else ["train_loss"]
         others = self.engine.method.other_models(self.start)
         for one in self.due:
             endings = ["", *(f"_of_{other}" for other in others if one.with_others)]
@@ -126,7 +127,7 @@ class Measures:
         known = self.names()
         if column_of(metric) not in known:
             data = "" if any(one.with_others for one in self.due) else "; give test="
-            raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known)}{data}")
+            raise ValueError(f"{metric!r} is not measured in this run, which has {', '.join(known) or 'none'}{data}")
         lower_is_better(metric)
 
     def judged_params(self, metric: str, row: Row, server: Server) -> Tensor:

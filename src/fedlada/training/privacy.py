@@ -17,6 +17,7 @@ from fedlada.messages.exchange import Exchange
 from fedlada.methods.combine import Combiner, Coming, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Server, Upload, map_tensors, named_tensors
+from fedlada.methods.testing.attacks import Attack
 from fedlada.training.history import Row
 
 WITHHELD: Row = {"train_loss": None, "drift": None, "bytes_by_client": {}}
@@ -34,7 +35,20 @@ def with_solved_noise(method: FederatedMethod, cohorts: Cohorts, num_clients: in
 class Privacy:
     """The privacy of a simulation whose combiner is `Private`."""
 
-    def __init__(self, private: Private, plan: Rounds, exchange: Exchange, *, is_secret: bool = False) -> None:
+    def __init__(
+        self,
+        private: Private,
+        plan: Rounds,
+        exchange: Exchange,
+        *,
+        is_secret: bool = False,
+        attack: Attack | None = None,
+    ) -> None:
+        if attack is not None and attack.colludes:
+            raise ValueError(
+                f"attackers of {type(attack).__name__} send what follows from the honest uploads, so that one client "
+                "moves the sum by more than its own: take an attack whose clients act alone with Private"
+            )
         cohorts, num_clients, self.num_steps = _public_facts(plan)
         if any(rule.every > 1 for rule in exchange.rules.values()):
             raise ValueError(

@@ -103,7 +103,7 @@ class Simulation:
             if leaks := [name for name, value in measures.items() if value is not None]:
                 also = " (and personal, which needs it)" if engine.method.personal is not None else ""
                 raise ValueError(f"{leaks[0]}{also} measures on clients' data, which Private must hide: leave it out")
-            self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise)
+            self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise, attack=attack)
         self.test, self.train, self.evaluation = test, train, evaluation
         self.best = best
         """The metric by which the best model is kept; None for the metric that judges the run."""
@@ -201,6 +201,8 @@ class Simulation:
 
     def run_round(self, is_last: bool = False) -> Row:
         """One round; its row is added to the history. If it fails, nothing has changed."""
+        if self.privacy is not None and (why := self.privacy.exhausted(self.round)):
+            raise ValueError(f"no further round can be run: {why}")
         with self._set_up():
             return self._run_round(is_last)
 

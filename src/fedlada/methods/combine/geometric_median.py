@@ -14,13 +14,15 @@ from fedlada.methods.combine.order_statistics import middle_of
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 from fedlada.methods.validation import count, positive
 
+SMALLEST = 1e-100
+
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Combiner):
     """The point with the least weighted sum of distances to the uploads, for each vector (Pillutla et al. 2022).
 
     Found by Weiszfeld's iteration, which starts from the coordinate-wise median, since one client cannot move that far:
-    w_i / max(||x_i - z||, `eps`) are the weights of the next mean.
+    w_i / max(||x_i - z||, `eps` m) are the weights of the next mean, where m is the median distance.
     """
 
     steps: int = 8
@@ -47,7 +49,9 @@ class GeometricMedian(Combiner):
     def _median(self, vectors: Sequence[Tensor], given: Tensor, middle: Tensor) -> Tensor:
         for _ in range(self.steps):
             distances = torch.stack([torch.linalg.vector_norm(one - middle, dtype=torch.float64) for one in vectors])
-            shares = given / distances.clamp(min=self.eps)
+            # A distance of zero is that of an upload at z; all of them may be there.
+            floor = (self.eps * distances.median()).clamp(min=SMALLEST)
+            shares = given / torch.maximum(distances, floor)
             shares = shares / shares.sum()
             middle = sum((share * one for share, one in zip(shares, vectors, strict=True)), torch.zeros_like(middle))
         return middle

@@ -51,8 +51,8 @@ class Private(Combiner):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         positive("delta", self.delta)
-        if self.delta >= 1:
-            raise ValueError(f"delta must be in (0, 1), got {self.delta}")
+        if not 1e-12 <= self.delta < 1:
+            raise ValueError(f"delta must be in [1e-12, 1), as less cannot be accounted for, got {self.delta}")
         for name, scale in self.scales.items():
             positive(f"scales[{name!r}]", scale)
         for name in ("noise_cohort", "noise_population"):

@@ -286,7 +286,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
         arrived = "never reached" if reached is None else f"reached in round {reached}"
         print(f"target {Target.parse(summary['target'])}: {arrived}")
     if "epsilon" in summary:
-        print(f"privacy spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}")
+        spent = f"epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}"
+        print(f"privacy spent: {spent}, towards those who cannot guess the seed")
     print(f"{summary['seconds']:.1f} s of training, {summary['megabytes']:.2f} MB sent; {summary['stopped']}")
     print(f"in {summary['folder']}: config.json, metrics.jsonl, checkpoints/, model.safetensors")
     print(f"view it: fedlada report {shlex.quote(summary['folder'])}")
