@@ -79,6 +79,19 @@ def test_every_combiner_equals_its_simulation(combiner, caplog):
         assert "sent more than the bound: scaled down" in caplog.text
 
 
+@pytest.mark.parametrize("combiner", ["norm-bound", "krum:1"])
+@pytest.mark.parametrize("messages", ["lean", "v=float32+every3"])
+def test_a_vector_that_is_not_sent_counts_for_no_combiner(combiner, messages):
+    method, changes = recipes.fedlada(beta2=0.9), {"cohort_size": 5, "combiner": combiner, "messages": messages}
+    real = strategy_of(method, **changes).run(grid_of(method), 7, progress=False)
+    simulated = simulate(method, 7, **changes)
+    assert_same_bits(real, simulated)
+    if combiner == "norm-bound":
+        assert [row["bounded"] for row in real.history] == [row["bounded"] for row in simulated.history]
+        measured = ["extra.0.v" in row["norms"] for row in real.history]
+        assert measured == [round % (5 if messages == "lean" else 3) == 0 for round in range(1, 8)]
+
+
 @pytest.mark.parametrize("weights", ["examples", [1.0, 0.0, 0.3, 2.0, 5.0]])
 def test_weights_equal_their_simulation(weights, tmp_path):
     """A client of weight zero is idle in both."""

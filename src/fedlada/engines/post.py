@@ -59,6 +59,7 @@ class Post:
 
     def down(self, broadcast: Broadcast) -> Broadcast:
         """The broadcast as the clients receive it."""
+        self.broadcast = broadcast
         encoded, about = self.exchange.encode(broadcast, self.plan.round), self.exchange.about(self.plan.round)
         for client in (*(work.client for work in self.plan.assignments), *self.plan.lost):
             self._count(client, encoded, self.already_sent.get(client, frozenset()), about)
@@ -67,7 +68,8 @@ class Post:
 
     def tally(self) -> Tally:
         """An empty tally of this round's answers."""
-        return Tally(self.positive, measures_norms=self.exchange.method.combiner.measures_norms)
+        measures_norms = self.exchange.method.combiner.measures_norms
+        return Tally(self.positive, measures_norms=measures_norms, unsent=self.exchange.waits(self.plan.round))
 
     def memories(self, kept: Mapping[int, Kept]) -> Mapping[int, Kept]:
         """The method's part of the client states."""
@@ -107,7 +109,7 @@ class Post:
                 answer, is_finite=False
             )  # a forged upload that does not fit its codec is refused and does not end the run
         self._remember_fits(encoded)
-        received = exchange.decode(encoded, wanted)
+        received = self.completed(exchange.decode(encoded, wanted), self.broadcast)
         if not not_positive(received, self.positive):  # else it is refused
             own = answer.work.weight * trained
             self.trained = own if self.trained is None else self.trained + own
@@ -115,9 +117,9 @@ class Post:
             answer = replace(answer, kept=exchange.rest(wanted, received, answer.kept, self._on_host))
         return replace(answer, upload=received)
 
-    def completed(self, mean: Upload, broadcast: Broadcast) -> Upload:
-        """The mean upload, with the server's own vector for each one that was not sent in this round."""
-        return replace(mean, extra=self._unsent_from(broadcast.shared, mean.extra))
+    def completed(self, upload: Upload, broadcast: Broadcast) -> Upload:
+        """The upload with the server's own vector for each one that was not sent in this round."""
+        return replace(upload, extra=self._unsent_from(broadcast.shared, upload.extra))
 
     def kept_as_they_were(self, before: Server, after: Server) -> Server:
         """The server after a round; vectors that no client sent are unchanged."""

@@ -101,8 +101,14 @@ class CohortResult:
 class Tally:
     """Accepted clients, their weights, and weighted sums of the reported statistics."""
 
-    def __init__(self, positive: Sequence[Collection[str]] = (), *, measures_norms: bool = False) -> None:
-        self.positive, self.measures_norms = positive, measures_norms
+    def __init__(
+        self,
+        positive: Sequence[Collection[str]] = (),
+        *,
+        measures_norms: bool = False,
+        unsent: Collection[str] = (),
+    ) -> None:
+        self.positive, self.measures_norms, self.unsent = positive, measures_norms, unsent
         self.norms: dict[str, list[float]] = {}
         self.kept: dict[int, Kept] = {}
         self.refused: list[int] = []
@@ -123,7 +129,8 @@ class Tally:
             self.square += weight * answer.square_delta
             if self.measures_norms:
                 for name, norms in norms_of([answer.upload]).items():
-                    self.norms.setdefault(name, []).extend(norms)
+                    if name.rpartition(".")[2] not in self.unsent:
+                        self.norms.setdefault(name, []).extend(norms)
             yield answer.upload
 
     def combined(self, answers: Iterator[Answer], combiner: Combiner) -> Upload | None:

@@ -337,8 +337,9 @@ class GridEngine(Engine):
         def answers() -> Iterator[Answer]:
             for reply in ordered:
                 client = wire.read_header(reply, wire.Done).client
-                answer, _ = self.read(reply, works[client])
-                answer = replace(answer, work=believed[client])
+                answer = self.read(reply, works[client])[0]
+                whole = self.post.completed(answer.upload, self.broadcast)
+                answer = replace(answer, work=believed[client], upload=whole)
                 if trained is not None:
                     trained.add_(answer.work.weight * answer.upload.delta)
                 yield answer

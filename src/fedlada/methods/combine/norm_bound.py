@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -45,11 +46,13 @@ class NormBound(Combiner):
         positive("factor", self.factor)
 
     def for_round(self, earlier: Sequence[Norms], coming: Coming | None = None) -> Combiner:
-        seen = [norms for norms in earlier if norms][-WINDOW:]
-        if self.max_norm is not None or not seen:
+        if self.max_norm is not None or not any(earlier):
             return self
-        every = {name: [one for norms in seen for one in norms[name]] for name in seen[-1]}
-        return _Bounded(self._learned(every))
+        seen: dict[str, list[Sequence[float]]] = {}
+        for norms in earlier:
+            for name, own in norms.items():  # a vector may be sent every few rounds
+                seen.setdefault(name, []).append(own)
+        return _Bounded(self._learned({name: [*chain(*own[-WINDOW:])] for name, own in seen.items()}))
 
     def combine(self, uploads: Iterable[Upload], weights: Sequence[float] | None = None) -> Upload:
         if self.max_norm is not None:
