@@ -269,6 +269,7 @@ def simulate(
             num_steps=rounds * plan.largest_num_steps,
             short_batches=plan.has_short_batches,
             cohort_size=plan.cohorts.size if isinstance(plan.cohorts, FixedSize) and is_alone else None,
+            largest_batch=plan.largest_batch,
         )
     if not is_alone:
         from fedlada.engines.distributed import DistributedEngine

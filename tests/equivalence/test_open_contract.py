@@ -170,16 +170,20 @@ class LookByNumbers(LocalTransform):
         return point + 0.1 * first, local
 
 
-LOOKS = [TwoLooks(), LookByNumbers()]
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_any_look_is_stacked(look):
-    method = FederatedMethod(name="mine", local=(look,), server=SGD())
+def test_any_look_is_stacked():
+    method = FederatedMethod(name="mine", local=(TwoLooks(),), server=SGD())
     one, other = (run(method, engine=engine, dtype=torch.float64) for engine in ("sequential", "stacked"))
+    assert other.engine == "stacked"
     torch.testing.assert_close(one.server.params, other.server.params, rtol=1e-10, atol=1e-12)
     plain = run(recipes.fedavg(), dtype=torch.float64)
     assert not torch.allclose(one.server.params, plain.server.params, rtol=1e-4)
+
+
+def test_a_look_that_asks_by_numbers_is_each_clients_own():
+    """Stacked, it would ask until the gradients of all clients are small."""
+    method = FederatedMethod(name="mine", local=(LookByNumbers(),), server=SGD())
+    with pytest.warns(UserWarning, match="LookByNumbers\\) reads numbers in Python"):
+        run(method, engine="stacked", dtype=torch.float64)
 
 
 def test_gradients_of_a_step_are_counted():

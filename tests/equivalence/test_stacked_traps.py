@@ -780,3 +780,152 @@ def test_what_every_number_goes_through_alone_keeps_its_zeros():
     assert ignores_zeros(own(local=(RemembersTwo(), Masks(torch.ones(5000)))), params)
     assert not ignores_zeros(own(local=(ByMeanLater(),)), params)
     assert all(ignores_zeros(one.method(), params) for one in METHODS.values())
+
+
+class Branches(nn.Module):
+    """Another computation for some batches."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.net, self.how = small_net(), how
+        self.register_buffer("limit", torch.tensor(1.0))
+
+    def forward(self, x):
+        x = x * (2 if self.limit > 0.5 else 1)  # the same for all clients
+        if self.how == "sum" and x.sum() > 0:
+            x = -x
+        if self.how == "item":
+            x = x * (1 + float(x.abs().max()))
+        return self.net(x)
+
+
+@pytest.mark.parametrize("how", ["sum", "item"])
+def test_a_models_branch_on_a_number_is_each_clients_own(how):
+    """Whatever the few samples on trial do: here all of them are alike."""
+    x, y = blobs()
+    alike = np.abs(x)
+    alike[::7] *= -1
+    with pytest.warns(UserWarning, match=f"reads numbers in Python \\({'bool' if how == 'sum' else 'float'}\\)"):
+        both(Branches(how), (alike, y))
+    assert both(Branches(""), (x, y))[1].engine == "stacked"
+
+
+@dataclass(frozen=True)
+class SkipsNaN(fedlada.LocalTransform):
+    """Declared to be what it is not: a client with a NaN decides for all."""
+
+    elementwise = True
+    ignores_zeros = True
+
+    def apply(self, update, local, step):
+        return (update if bool(torch.isfinite(update).all()) else torch.zeros_like(update)), local
+
+
+@pytest.mark.parametrize("model", [nn.Linear(4, 3), small_net()], ids=["in the model's order", "in another"])
+def test_a_transforms_branch_on_a_number_is_each_clients_own(model):
+    method = fedlada.FederatedMethod(name="own", local=(SkipsNaN(),), server=fedlada.server.SGD())
+    with pytest.warns(UserWarning, match="SkipsNaN\\) reads numbers in Python"):
+        both(model, blobs(), method=method)
+
+
+class MaskedSquare(nn.MSELoss):
+    """Torch's own are known by their type; this one has another forward pass."""
+
+    def forward(self, input, target):
+        return masked(input, target)
+
+
+def test_a_subclass_of_a_loss_of_torchs_is_tried_like_any_other():
+    targets = own_targets(masked)
+    with pytest.warns(UserWarning, match="its loss is not a mean over samples"):
+        both(small_net(), (blobs()[0], targets), loss=MaskedSquare(), batch_size=7)
+
+
+@pytest.mark.parametrize("loss", [nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 2.0, 5.0]))])
+def test_weights_of_positions_are_a_mean_over_samples(loss):
+    x, y = blobs()
+    _, stacked = both(small_net(), (x, np.eye(3)[y]), loss=loss, batch_size=7)
+    assert stacked.engine == "stacked"
+
+
+class InGroups(nn.Module):
+    """Normalises groups of four samples, and smaller batches not at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small_net()
+
+    def forward(self, x):
+        if len(x) >= 4:
+            x = torch.cat([part - part.mean(dim=0) for part in x.split(4)])
+        return self.net(x)
+
+
+class ByFrequency(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(40, 6, scale_grad_by_freq=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.out(self.table(x).mean(dim=1))
+
+
+@pytest.mark.parametrize("model", [InGroups(), ByFrequency()])
+def test_what_depends_on_the_size_of_a_batch_is_not_filled_up(model):
+    x, y = blobs()
+    words = np.random.default_rng(0).integers(0, 40, size=(len(x), 5))
+    with pytest.warns(UserWarning, match="a layer may mix samples|batches differ in size"):
+        both(model, (words if isinstance(model, ByFrequency) else x, y), batch_size=7)
+
+
+def test_a_resumed_run_fills_up_as_the_whole_one_did(tmp_path):
+    """Its first client after the resume has small batches, that before it had a large one."""
+    sizes = [0, 80, 90, 104, 120]
+    parts = Given(indices=[range(*ends) for ends in pairwise(sizes)])
+    values = {"method": "fedavg", "partition": parts, "batch_size": 40, "cohort_size": 1, "engine": "stacked"}
+    for seed in range(3):
+        whole = fedlada.simulate(small_net(), blobs(), rounds=6, seed=seed, **values)
+        for rounds in (3, 6):
+            again = fedlada.simulate(small_net(), blobs(), rounds=rounds, seed=seed, out=tmp_path / f"{seed}", **values)
+        assert torch.equal(again.server.params, whole.server.params)
+
+
+class StoresFeatures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.features = nn.Linear(4, 8), nn.Linear(8, 3), None
+
+    def forward(self, x):
+        self.features = torch.tanh(self.first(x))
+        return self.last(self.features)
+
+
+@pytest.mark.parametrize("was_called", [False, True])
+def test_a_model_may_store_its_features(was_called):
+    model = StoresFeatures()
+    if was_called:
+        model(torch.randn(2, 4))
+    _, stacked = both(model, blobs())
+    assert stacked.engine == "stacked"
+
+
+class LateAverage(nn.Module):
+    """A buffer that begins to change after some batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.calls = small_net(), 0
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        out = self.net(x)
+        self.calls += self.training
+        if self.calls > 30:
+            self.mean.mul_(0.9).add_(out.detach().mean(dim=0), alpha=0.1)
+        return out - self.mean
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_buffer_that_changes_later_is_refused_then(engine):
+    with pytest.raises(ValueError, match="the forward pass changes the buffer 'mean'"):
+        fedlada.simulate(LateAverage(), blobs(), partition=EVEN, rounds=15, batch_size=8, engine=engine)

@@ -131,15 +131,14 @@ def _check_gradient(model: FlatModel, samples: Samples, loss: Loss, value: Tenso
         )
 
 
-def _gradients(model: FlatModel, value: Tensor) -> tuple[Tensor | None, ...]:
+def _gradients(model: FlatModel, value: Tensor) -> list[Tensor | None]:
     if not value.requires_grad:
         raise ValueError(
             "the loss of a training batch has no gradient: nothing would be trained; look for torch.no_grad, "
             "detach and .data in the model's forward and in the loss"
         )
     try:
-        found = torch.autograd.grad(value, list(model.parameters.values()), allow_unused=True)
-        return tuple(None if one is None else one.to_dense() for one in found)
+        return model.gradients_of(value)  # as in training: some models work with `backward` alone
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -176,8 +175,32 @@ def _say_doubts(loss: Loss, is_default: bool, module: nn.Module, samples: Sample
 def _check_buffers(module: nn.Module, before: dict[str, Tensor]) -> None:
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(buffer, before[name]):
-            raise ValueError(
-                f"the forward pass changes the buffer {name!r}, and no server averages buffers: make it a parameter, "
-                "convert BatchNorm with fedlada.models.group_norm(model), or freeze that part (requires_grad_(False) "
-                "and .eval())"
-            )
+            raise _changed(name)
+
+
+def _changed(name: str) -> ValueError:
+    return ValueError(
+        f"the forward pass changes the buffer {name!r}, and no server averages buffers: make it a parameter, convert "
+        "BatchNorm with fedlada.models.group_norm(model), or freeze that part (requires_grad_(False) and .eval())"
+    )
+
+
+class Buffers:
+    """Those of a model, which must stay as they are: one may change after many batches, or for large ones only."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.before = [
+            (module, name, one)
+            for module in model.modules()
+            for name, one in module._buffers.items()
+            if one is not None
+        ]
+        self.versions = [one._version for *_, one in self.before]
+        self.values = [one.clone() for *_, one in self.before]
+
+    def check(self) -> None:
+        """Refuse a model that has changed one."""
+        for (module, name, before), version, value in zip(self.before, self.versions, self.values, strict=True):
+            now = module._buffers.get(name)
+            if (now is not before or now._version != version) and (now is None or not torch.equal(now, value)):
+                raise _changed(name)

@@ -33,13 +33,14 @@ def choose_engine(
     num_steps: int | None = None,
     short_batches: bool = True,
     cohort_size: int | None = None,
+    largest_batch: int = 0,
 ) -> Engine:
     """The engine of that name; "auto" is stacked on a GPU and sequential on a CPU.
 
     Models that cannot be stacked run sequentially, and the engine's `why` says so. If "stacked" was requested, or on a
     GPU, a warning says so too.
     `num_steps` is the number of local steps of the whole run, `short_batches` whether batches differ in size,
-    `cohort_size` the usual number of clients in a round.
+    `cohort_size` the usual number of clients in a round, `largest_batch` the most samples in a batch of any client.
     """
     one_of("engine", name, ENGINES)
     if name == "sequential" or (name == "auto" and device.type == "cpu"):
@@ -61,6 +62,7 @@ def choose_engine(
             num_steps=num_steps,
             short_batches=short_batches,
             cohort_size=cohort_size,
+            largest_batch=largest_batch,
         )
     except NotStackable as error:
         engine = SequentialEngine(model, method, samples, loss, device=device, dtype=dtype)

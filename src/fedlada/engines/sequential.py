@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.check_fit import check_fit
+from fedlada.engines.check_fit import Buffers, check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.cpu_memory import freed_memory_kept
@@ -69,6 +69,7 @@ class SequentialEngine(Engine):
         """The parameters of which that was found: those of all clients of a round, most often."""
         self.is_checked = not self.method.local
         """Whether a client was seen to leave its broadcast and its memory as they were."""
+        self.buffers = Buffers(self.flat.module)
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -142,6 +143,7 @@ class SequentialEngine(Engine):
                 )
                 local = self._step(local, gradient_at)
                 losses += gradient_at.first_loss
+        self.buffers.check()
         upload, new_kept = self.method.finish(local, work.num_steps)
         if not self.is_checked:
             self._refuse_writes(before, _versions(broadcast, kept))

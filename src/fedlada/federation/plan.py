@@ -186,6 +186,11 @@ class Plan:
         return max(self.work.num_steps(len(own)) for own in self.clients)
 
     @property
+    def largest_batch(self) -> int:
+        """The most samples in a batch of any client."""
+        return min(self.work.batch_size, max(map(len, self.clients)))
+
+    @property
     def has_short_batches(self) -> bool:
         """Whether batches differ in size."""
         return any(len(own) % self.work.batch_size for own in self.clients)

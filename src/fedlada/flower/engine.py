@@ -337,9 +337,8 @@ class GridEngine(Engine):
         def answers() -> Iterator[Answer]:
             for reply in ordered:
                 client = wire.read_header(reply, wire.Done).client
-                answer = self.read(reply, works[client])[0]
-                whole = self.post.completed(answer.upload, self.broadcast)
-                answer = replace(answer, work=believed[client], upload=whole)
+                got = self.read(reply, works[client])[0]
+                answer = replace(got, work=believed[client], upload=self.post.completed(got.upload, self.broadcast))
                 if trained is not None:
                     trained.add_(answer.work.weight * answer.upload.delta)
                 yield answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,7 +36,7 @@ from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, one_of, whole_number
-from fedlada.models.flat import trainable, trained_digest, untrained_digest
+from fedlada.models.flat import copied, trainable, trained_digest, untrained_digest
 from fedlada.runs.config import describe_loss
 from fedlada.runs.folder import RunFolder
 from fedlada.training.history import Result
@@ -225,7 +224,7 @@ class MethodStrategy(Strategy):
         if train_config or evaluate_config:
             raise ValueError("nodes get what the method needs; pass more through the run config")
         if initial_arrays is not None:
-            self.model = copy.deepcopy(self.model)  # what the user gave stays as it is
+            self.model = copied(self.model)  # what the user gave stays as it is
             self.model.load_state_dict(initial_arrays.to_torch_state_dict())
         if timeout is not None:
             self.replies = replace(self.replies, time_limit=timeout)

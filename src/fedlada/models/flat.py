@@ -6,9 +6,11 @@ import copy
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -62,8 +64,14 @@ def private_copy(model: nn.Module, device: torch.device | None = None, dtype: to
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     stays = all(p.device == (device or p.device) and p.dtype == (dtype or p.dtype) for p in frozen)
     # Moving a module moves its parameters in place: shared ones must not be among them.
-    result = copy.deepcopy(model, memo={id(p): p for p in frozen} if stays else {})
-    return result.to(device=device, dtype=dtype)
+    return copied(model, {id(p): p for p in frozen} if stays else {}).to(device=device, dtype=dtype)
+
+
+def copied(model: nn.Module, shared: Mapping[int, Any] | None = None) -> nn.Module:
+    """A copy, also of a model that has stored results of its forward pass, such as features: torch copies none."""
+    stored = tree_leaves([vars(module) for module in model.modules()])
+    results = {id(one): one.detach().clone() for one in stored if isinstance(one, Tensor) and not one.is_leaf}
+    return copy.deepcopy(model, memo={**results, **(shared or {})})
 
 
 def set_training(model: nn.Module) -> None:
@@ -133,7 +141,7 @@ class FlatModel:
         """The flat gradient of a loss computed with this model; a new vector, because a transform may keep it."""
         gradient = torch.empty_like(self.vector)
         places = unflatten(gradient, self.places)
-        for place, own in zip(places, self._backward(loss), strict=True):
+        for place, own in zip(places, self.gradients_of(loss), strict=True):
             if own is None:
                 place.zero_()
             else:
@@ -145,7 +153,9 @@ class FlatModel:
 
         That is the same gradient as `gradient_of` gives, without a copy. With `signed_zeros` zeros may be negative.
         """
-        found = [(place, own) for place, own in zip(self.places, self._backward(loss), strict=True) if own is not None]
+        found = [
+            (place, own) for place, own in zip(self.places, self.gradients_of(loss), strict=True) if own is not None
+        ]
         gradients = [own for _, own in found]
         # A user's function may give a view of a parameter, which changes while the gradients are read.
         if _address(self.vector) in map(_address, gradients):
@@ -154,7 +164,7 @@ class FlatModel:
             gradients = [one + 0.0 for one in gradients]
         return [place for place, _ in found], gradients
 
-    def _backward(self, loss: Tensor) -> list[Tensor | None]:
+    def gradients_of(self, loss: Tensor) -> list[Tensor | None]:
         """The gradient of each parameter, None where the loss does not depend on it."""
         parameters = self.parameters.values()
         for parameter in parameters:
@@ -179,7 +189,7 @@ def _stay() -> None:
 
 def model_with(model: nn.Module, vector: Tensor) -> nn.Module:
     """A copy of the user's model, on its own device, with these parameters and in their dtype."""
-    result = in_dtype(copy.deepcopy(model), vector.dtype)
+    result = in_dtype(copied(model), vector.dtype)
     parameters = trainable(result)
     with torch.no_grad():
         for parameter, values in zip(parameters.values(), unflatten(vector, parameters.values()), strict=True):

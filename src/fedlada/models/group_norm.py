@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+
+from fedlada.models.flat import copied
 
 
 def group_norm(model: nn.Module, num_groups: int = 2) -> nn.Module:
@@ -16,7 +16,7 @@ def group_norm(model: nn.Module, num_groups: int = 2) -> nn.Module:
     """
     if num_groups < 1:
         raise ValueError(f"num_groups must be at least 1, got {num_groups}")
-    converted = copy.deepcopy(model)
+    converted = copied(model)
     if isinstance(converted, _NormBase):
         return _converted(converted, num_groups)
     done: dict[nn.Module, nn.GroupNorm] = {}  # a module used in two places stays one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import Inputs
 from fedlada.methods.factory import refuse_untrusted
 from fedlada.models.factory import trusted_factory
-from fedlada.models.flat import flatten, in_dtype, model_with, named_for, trainable
+from fedlada.models.flat import copied, flatten, in_dtype, model_with, named_for, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
@@ -145,7 +144,7 @@ class StoredRun:
         number = client_number(client, self.history.client_names, self.num_clients)
         personal = personal_of(self.config.get("personal") or (), self.model)
         if personal is None:
-            return copy.deepcopy(self.model)
+            return copied(self.model)
         params = flatten(trainable(self.model).values())
         if is_federation(self.config):
             kept = self._on_its_node(number, memory)
@@ -198,7 +197,7 @@ def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool 
         model = experiment.build_model(replace(experiment, augment="none").load_data())
     # As the run made it: frozen parameters are in no checkpoint.
     made = resolve_model(model, config.get("seed", 0), None)
-    network = (copy.deepcopy(made) if made is model else made).eval()
+    network = (copied(made) if made is model else made).eval()
     names = read_names(folder)
     rows, best = read_rows(folder / "metrics.jsonl"), config.get("best")
     judge = best if isinstance(best, str) and declared(best)[0] is not None else None

@@ -22,12 +22,15 @@ from fedlada.engines.stacked.kernels import Kernels, TorchKernels
 from fedlada.engines.stacked.losses import MOST_SCORES, client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
+from fedlada.engines.stacked.numbers_read import NumbersRead
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, private_copy
 
 CHECK_CLIENTS, CHECK_BATCH = 2, 3
+MOST_TRIED = 32
+"""Samples of which the outputs are compared with those of their parts."""
 READ_TARGETS = 64
 """Targets that are tried of samples that have to be read."""
 
@@ -59,14 +62,20 @@ def choose_network(
         raise
     except Exception as error:
         raise NotStackable(f"its loss cannot be tried in float64: {first_line(error)}") from None
+    if takes_short_batches:
+        takes_short_batches = not any(getattr(one, "scale_grad_by_freq", False) for one in flat.module.modules())
     forms: dict[str, Callable[[nn.Module, Kernels], Network]] = {
         "layer by layer": lambda module, kernels: LayeredNetwork(module, losses, kernels),
         "by torch.func.vmap": lambda module, _: VmappedNetwork(module, losses),
     }
     reasons: list[str] = []
-    for form in forms.values():
+    for name, form in forms.items():
         try:
+            if name == "layer by layer" and reference.read:
+                raise NotStackable(f"its forward pass reads numbers in Python ({reference.read}), for each client")
             reference.check(form(reference.flat.module, TorchKernels()), takes_short_batches)
+            if takes_short_batches:
+                reference.check_parts(samples)
             module = flat.module if compute == flat.vector.dtype else private_copy(flat.module, dtype=compute)
             reference.check_runs(form(module, TorchKernels()), compute)
             network = form(module, kernels or TorchKernels())
@@ -134,14 +143,43 @@ class _Reference:
             raise NotStackable("its output is not one tensor with a row for each sample")
 
     def _forward(self) -> Any:
+        watch = NumbersRead(self.flat.module)
         try:
-            with self._dropout(0):
+            with self._dropout(0), watch:
                 output = call(self.flat.module, self._inputs(slice(CHECK_BATCH)))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             raise NotStackable(f"it cannot be tried in float64: {first_line(error)}") from None
+        self.read = watch.found
+        """The call by which the forward pass reads a number in Python."""
         return output.detach() if isinstance(output, Tensor) else output
+
+    def check_parts(self, samples: Samples) -> None:
+        """Refuse a model whose outputs for a batch are not those for its parts; few samples may be too few to tell.
+
+        A short batch is filled up, so that its samples are computed beside others.
+        """
+        if self.elements.made:
+            return  # masks depend on the place in the batch
+        rows = permutation(bits(0, "parts"), len(samples))[:MOST_TRIED]
+        with randomness_restored():
+            x = floats_as(samples.batch(rows)[0], torch.float64)
+        if len(rows) < 2:
+            return
+        cut = max(1, len(rows) // 3)
+        with torch.no_grad():
+            try:
+                whole, *parts = (
+                    call(self.flat.module, tree_map(lambda one, part=part: one[part], x))
+                    for part in (slice(None), slice(cut), slice(cut, None))
+                )
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                raise NotStackable(f"it cannot be tried in float64: {first_line(error)}") from None
+        if not torch.allclose(whole, torch.cat(parts), rtol=1e-7, atol=1e-9, equal_nan=True):
+            raise NotStackable("its outputs for a batch are not those for its parts: a layer may mix samples")
 
     def _inputs(self, batch: slice) -> Any:
         return tree_map(lambda one: one[batch], self.x)

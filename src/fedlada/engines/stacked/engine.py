@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.check_fit import check_fit
+from fedlada.engines.check_fit import Buffers, check_fit
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
@@ -34,7 +34,7 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random
+from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random, reads_numbers
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
@@ -65,6 +65,7 @@ class StackedEngine(Engine):
         short_batches: bool = True,
         cohort_size: int | None = None,
         max_places: int | None = None,
+        largest_batch: int = 0,
     ) -> None:
         self.samples = samples
         self.device = device
@@ -84,6 +85,10 @@ class StackedEngine(Engine):
             raise NotStackable(f"a transform of {method.name} draws random numbers, which each client draws alone")
         if short_batches and not takes_short_batches:
             raise NotStackable("its loss is not a mean over samples, and batches differ in size")
+        if reader := reads_numbers(self.method, self.flat.vector):
+            raise NotStackable(
+                f"a transform of {method.name} ({reader}) reads numbers in Python, for each client alone"
+            )
         layout = self.network.layout
         # Personal parameters are found by their numbers.
         if self.method.personal is not None or not ignores_zeros(self.method, self.flat.vector):
@@ -93,9 +98,11 @@ class StackedEngine(Engine):
             if why:
                 way = "; declare elementwise = True if it does not matter" if why.startswith("may") else ""
                 raise NotStackable(f"a transform of {method.name} {why} of the parameters, which stacking changes{way}")
+        self.buffers = Buffers(self.network.module)
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
-        self.batch_size = 0
+        # A resumed run that met smaller batches first would compute with other padding.
+        self.batch_size = largest_batch
         self.stacks: dict[tuple[int, int], Stack] = {}
         self.feeds: dict[tuple[int, int, int], Feed] = {}
         self.evaluations: dict[tuple[Samples, int], GraphedEvaluation] = {}
@@ -209,6 +216,7 @@ class StackedEngine(Engine):
         key = (work[0].seed, places, stack.batch_size)
         feed = self.feeds.pop(key, None) or self._feed(work, places, stack.batch_size)
         stack.run(broadcast, kept, work, lr, feed)
+        self.buffers.check()
         if self.while_waiting is not None:
             self.while_waiting()
         upload, new_kept = stack.finish()

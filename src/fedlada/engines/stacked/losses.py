@@ -37,16 +37,17 @@ def client_losses(
         return _cross_entropy(loss.label_smoothing, loss.ignore_index, weight=loss.weight), True
     if type(loss) is nn.NLLLoss and loss.reduction == "mean":
         return _mean_of_counted(F.nll_loss, loss.ignore_index, loss.weight), True
-    # torch's own losses are known; others are tested.
-    if isinstance(loss, nn.modules.loss._Loss):
-        is_mean = _is_plain_mean(loss)
-    else:
-        is_mean = _is_mean(loss, output, y, classes) and (targets is None or _is_mean_of_all(loss, output, targets()))
+    # torch's own losses are known, not their subclasses; others are tested.
+    is_mean = _is_plain_mean(loss) or (
+        _is_mean(loss, output, y, classes) and (targets is None or _is_mean_of_all(loss, output, targets()))
+    )
     return (_per_sample(loss), True) if is_mean else (_per_batch(loss), False)
 
 
-def _is_plain_mean(loss: nn.modules.loss._Loss) -> bool:
-    """Whether all samples have equal weight: no weights of classes or positions, no ignored targets."""
+def _is_plain_mean(loss: Loss) -> bool:
+    """Whether it is a loss of torch's in which all samples have equal weight, without ignored targets."""
+    if not isinstance(loss, nn.modules.loss._Loss) or type(loss).__module__ != nn.modules.loss.__name__:
+        return False
     weighted = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight", "ignore_index"))
     return loss.reduction == "mean" and not weighted
 

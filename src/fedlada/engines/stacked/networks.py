@@ -31,6 +31,7 @@ from fedlada.models.call import arguments, call, scores
 class Network(ABC):
     """Computes `[C, P]` gradients; `bind` says where parameters are read and gradients written."""
 
+    module: nn.Module
     layout: Layout
     form: str
     """A short description for the log."""

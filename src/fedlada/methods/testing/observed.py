@@ -56,6 +56,17 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
     return ""
 
 
+def reads_numbers(method: FederatedMethod, params: Tensor) -> str:
+    """The name of a transform whose hooks read a client's own numbers in Python; empty if none does.
+
+    Where clients are stacked it would decide for all of them at once, whatever it declares.
+    """
+    for part, operations in _operations(method, [_short(method, params), params.detach().cpu()], method.local, STEPS):
+        if operations.reads_own:
+            return type(part).__name__
+    return ""
+
+
 def _operation_by_position(method: FederatedMethod, start: Tensor, parts: Sequence[LocalTransform]) -> str:
     found = _operations(method, [start], parts, STEPS)
     if not found:

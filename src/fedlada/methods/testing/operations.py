@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedlada.methods.local import LocalTransform
+from fedlada.methods.state import Step
 
 
 def _names(text: str) -> frozenset[str]:
@@ -69,14 +70,21 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.notes_reads_alone = False
         self.by_position: list[str] = []
         self.by_number: list[str] = []
+        self.own: dict[int, Tensor] = {}
+        """Vectors that a client has of its own, and what was computed with them, by their id."""
+        self.reads_own = False
+        """Whether Python read a number of these, which no stack of clients has."""
         self.reads = Reads(self)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
+        is_own = self._is_own((args, kwargs))
+        if is_own:
+            self.add_own(result)
         if _is_read(func, args):
-            self.note_read()
+            self.note_read(is_own)
         if self.notes_reads_alone:
             return result
         given, made = self._wide((args, kwargs)), self._wide(result)
@@ -89,8 +97,16 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.by_position.append(f"torch's {name}")
         return result
 
-    def note_read(self) -> None:
+    def add_own(self, values: Any) -> None:
+        """Note vectors that differ between clients."""
+        self.own.update((id(one), one) for one in _tensors(values))
+
+    def _is_own(self, values: Any) -> bool:
+        return any(id(one) in self.own for one in _tensors(values))
+
+    def note_read(self, is_own: bool) -> None:
         """A branch of Python may take any way in a later round."""
+        self.reads_own = self.reads_own or is_own
         self.by_position.append("numbers in Python")
         self.by_number.append("numbers in Python")
 
@@ -109,7 +125,7 @@ class Reads(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if getattr(func, "__name__", "") in READS:
-            self.operations.note_read()
+            self.operations.note_read(self.operations._is_own((args, kwargs)))
         return func(*args, **(kwargs or {}))
 
 
@@ -118,6 +134,16 @@ def _is_read(func: Any, args: tuple[Any, ...]) -> bool:
     if func.overloadpacket is torch.ops.aten.index:
         return any(one.dtype in (torch.bool, torch.uint8) for one in _tensors(args[1]))
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+def _own_of(hook: str, arguments: Sequence[Any]) -> list[Any]:
+    """What a hook gets that differs between clients: all but x^t and what the server has sent."""
+    if hook == "begin":
+        return [arguments[1]]
+    found: list[Any] = []
+    for one in arguments:
+        found += [one.params, one.kept] if isinstance(one, Step) else [getattr(one, "delta", one)]
+    return found
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -131,6 +157,7 @@ def recorded(part: LocalTransform, operations: Operations, hooks: Sequence[str])
     def noted(hook: str) -> Callable[..., Any]:
         def call(self: LocalTransform, *arguments: Any) -> Any:
             operations.notes_reads_alone = hook not in hooks
+            operations.add_own(_own_of(hook, arguments))
             with operations.reads, operations:
                 return getattr(kind, hook)(self, *arguments)
 
