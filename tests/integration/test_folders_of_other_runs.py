@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,15 @@ def test_a_comparison_of_fewer_rounds_is_of_these_rounds(tmp_path, command):
     again = compared(command, tmp_path / "both", "--rounds", 2, "--target", 0.3)
     assert again == alone
     assert len(rows(tmp_path / "both" / "fedavg-seed0")) == 6  # nothing was lost
+
+
+def test_a_comparison_of_finished_runs_without_checkpoints_trains_nothing(tmp_path, command):
+    before = compared(command, tmp_path, "--rounds", 2)
+    for folder in tmp_path.glob("*/checkpoints"):
+        shutil.rmtree(folder)
+    kept = {path: path.read_bytes() for path in tmp_path.glob("*/m*")}
+    assert compared(command, tmp_path, "--rounds", 2) == before
+    assert {path: path.read_bytes() for path in tmp_path.glob("*/m*")} == kept
 
 
 def test_a_comparison_of_other_settings_is_refused_before_a_table_is_lost(tmp_path, command):

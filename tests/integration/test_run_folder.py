@@ -472,13 +472,40 @@ def test_work_after_a_fallback_is_not_lost_to_the_damaged_checkpoints(tmp_path):
 def test_metrics_are_kept_when_no_checkpoint_is_left(tmp_path, capsys):
     simulate(tmp_path, 6)
     lines = rows(tmp_path)
+    model = (tmp_path / "model.safetensors").read_bytes()
     for path in (tmp_path / "checkpoints").iterdir():
         path.unlink()
-    simulate(tmp_path, 6)
+    simulate(tmp_path, 7)  # fewer than a checkpoint needs: the model tells that the run had ended
     said = "has no intact checkpoint: the run starts over; the metrics as they were are in"
-    assert said in capsys.readouterr().err
+    assert said in (err := capsys.readouterr().err)
+    assert f"; the model as it was is in {tmp_path / 'model.old.safetensors'}\n" in err
     kept = [json.loads(line) for line in (tmp_path / "metrics.old.jsonl").read_text().splitlines()]
     assert [row["train_loss"] for row in kept] == [row["train_loss"] for row in lines]
+    assert (tmp_path / "model.old.safetensors").read_bytes() == model
+    assert len(rows(tmp_path)) == 7
+
+
+def test_a_finished_run_without_checkpoints_is_not_trained_again(tmp_path, command):
+    words = ["run", "--method", "fedavg", "--model", "mlp", "--local-steps", 1, "--rounds", 3, "--out", tmp_path / "a"]
+    command(*words, "--quiet")
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    for again in (words, [*words, "--rounds", 2], ["resume", tmp_path / "a"]):
+        said = command(*again, "--quiet", code=2).err
+        assert f"the run in {tmp_path / 'a'} is finished and its checkpoints are gone: its 3 rounds" in said
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    assert "the run starts over; the metrics" in command("resume", tmp_path / "a", "--rounds", 4, "--quiet").err
+    assert (tmp_path / "a" / "model.old.safetensors").read_bytes() == before["model.safetensors"]
+    assert len(rows(tmp_path / "a")) == 4
+
+
+def test_a_killed_run_without_a_checkpoint_starts_over_silently(tmp_path, command):
+    words = ["run", "--method", "fedavg", "--model", "mlp", "--local-steps", 1, "--out", tmp_path, "--quiet"]
+    command(*words, "--rounds", 3)
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / "model.safetensors").unlink()  # only a run's end writes it
+    assert command(*words, "--rounds", 3).err == ""
+    assert not list(tmp_path.glob("*.old*"))
 
 
 def test_a_damaged_line_of_metrics_loses_none_of_the_others(tmp_path, capsys):
@@ -494,7 +521,8 @@ def test_a_damaged_line_of_metrics_loses_none_of_the_others(tmp_path, capsys):
         assert old.read_text() == damaged
     (tmp_path / "metrics.jsonl").unlink()
     assert same_bits(simulate(tmp_path, 6).server, whole.server)
-    assert capsys.readouterr().err.endswith("too few intact lines of metrics: the run starts over\n")
+    model = f"the model as it was is in {tmp_path / 'model.old-3.safetensors'}"
+    assert capsys.readouterr().err.endswith(f"too few intact lines of metrics: the run starts over; {model}\n")
     assert len(list(tmp_path.glob("metrics.old*"))) == 2
 
 

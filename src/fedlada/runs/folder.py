@@ -20,6 +20,7 @@ from fedlada.engines.engine import RAN_BY
 from fedlada.methods.validation import count, positive
 from fedlada.models.flat import plain_state
 from fedlada.runs import archived, client_metrics
+from fedlada.runs.aside import METRICS, MODEL, keep_aside, only_results_left
 from fedlada.runs.checkpoints import Checkpoint, Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import refuse_other_data, write_clients
 from fedlada.runs.code import CODE, changed, code_of
@@ -36,6 +37,7 @@ from fedlada.runs.config import (
 from fedlada.runs.files import make_durable, read_object, write_atomic, write_json
 from fedlada.runs.metrics import append_row, read_rows, write_rows
 from fedlada.training.history import Row
+from fedlada.training.shown import plural
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import column_of, is_better, is_same_judge, judged_by
 
@@ -85,7 +87,7 @@ class RunFolder(Observer):
     @property
     def metrics_path(self) -> Path:
         """Path of the metrics, one line per round."""
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     def on_start(self, simulation: Simulation, num_rounds: int) -> None:
         self._open()
@@ -101,7 +103,7 @@ class RunFolder(Observer):
             raise
         if simulation.round < num_rounds:
             # A model from an earlier end of this run must not be taken for the one in training.
-            (self.path / "model.safetensors").unlink(missing_ok=True)
+            (self.path / MODEL).unlink(missing_ok=True)
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
@@ -116,7 +118,7 @@ class RunFolder(Observer):
             if self._lock.is_locked and simulation.round > self._saved:
                 self.save(simulation)
             if self._lock.is_locked and simulation.stopped and simulation.round:
-                export(simulation.engine.model(simulation.server.params), self.path / "model.safetensors")
+                export(simulation.engine.model(simulation.server.params), self.path / MODEL)
         finally:
             self._lock.release()
 
@@ -194,6 +196,11 @@ class RunFolder(Observer):
         refuse_other_data(self.path, simulation)
         rows = read_rows(self.metrics_path)  # damaged ones are refused before anything is written
         self._refuse_another_best(simulation, rows)
+        if only_results_left(self.path, len(rows), num_rounds):
+            raise ValueError(
+                f"the run in {self.path} is finished and its checkpoints are gone: its {plural(len(rows), 'round')} "
+                f"and {MODEL} can still be read; give more rounds to train it anew, or choose another folder"
+            )
         if self.config is None and len(rows) > num_rounds:  # others store how far they were to go
             raise ValueError(
                 f"{self.path} has {len(rows)} rounds, more than rounds={num_rounds}: give as many or more, or take "
@@ -245,12 +252,14 @@ class RunFolder(Observer):
             simulation.privacy.resume(rows, simulation.round, known)
             if simulation.privacy.repeated:  # before the lines that record it are gone
                 write_json(repeated, {"rounds": simulation.privacy.repeated})
-        had_checkpoints = damaged or len(rows) >= self.checkpoint_every or (self.path / DISCARDED).exists()
+        ended = any((self.path / name).exists() for name in (DISCARDED, MODEL))
+        had_checkpoints = damaged or ended or len(rows) >= self.checkpoint_every
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:
             why = "too few intact lines of metrics" if lines_missing else "no intact checkpoint"
             goes_on = "the run starts over" if starts_again else f"it resumes from round {simulation.round}"
-            self.warn(f"{self.path} has {why}: {goes_on}{self._put_metrics_aside()}")
+            lost = [METRICS, MODEL] if starts_again else [METRICS]  # later rounds are run again, to the same model
+            self.warn(f"{self.path} has {why}: {goes_on}{keep_aside(*(self.path / name for name in lost))}")
         self.checkpoints.forget_after(simulation.round)
         for left_behind in self.path.glob(".*.part"):
             left_behind.unlink()
@@ -276,15 +285,6 @@ class RunFolder(Observer):
         if kept_by is not None and metric is not None and not is_same_judge(kept_by, metric):
             way_out = "leave best out" if kept_by == usual else f"set best to {kept_by}"
             raise ValueError(f"{self.path} keeps its best model by {kept_by}, not {metric}: {way_out}")
-
-    def _put_metrics_aside(self) -> str:
-        """Keep the file under an unused name: lines after a damaged one may be intact."""
-        if not self.metrics_path.exists():
-            return ""
-        names = ("metrics.old.jsonl", *(f"metrics.old-{number}.jsonl" for number in range(2, 10_000)))
-        old = next(self.path / name for name in names if not (self.path / name).exists())
-        shutil.copy2(self.metrics_path, old)
-        return f"; the metrics as they were are in {old}"
 
 
 def _plain_number(value: object) -> object:
@@ -317,7 +317,7 @@ def discard_states(folder: Path) -> None:
         with FileLock(folder / ".lock", timeout=0):
             (folder / DISCARDED).touch()
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-            (folder / "model.safetensors").unlink(missing_ok=True)
+            (folder / MODEL).unlink(missing_ok=True)
     except Timeout:
         return
 

@@ -14,6 +14,7 @@ from fedlada.engines.processes import refuse_several
 from fedlada.methods.recipes import RECIPES
 from fedlada.plots.curves import curves
 from fedlada.plots.draw import save_chart
+from fedlada.runs.aside import only_results_left
 from fedlada.runs.config import (
     TRAINED_ON,
     read_config,
@@ -122,7 +123,11 @@ def compare(
         Job(f"{rival}, seed {seed}", experiment.to_json(), places[rival, seed])
         for (rival, seed), experiment in experiments.items()
     ]
-    failures = run_jobs(all_jobs, num_processes=jobs, quiet=quiet or as_json)
+    # What is left of them is all that a comparison reads.
+    finished = {key for key, rounds in stored.items() if only_results_left(places[key], rounds, first.rounds)}
+    needed = [job for key, job in zip(experiments, all_jobs, strict=True) if key not in finished]
+    reasons = iter(run_jobs(needed, num_processes=jobs, quiet=quiet or as_json) if needed else ())
+    failures = ["" if key in finished else next(reasons) for key in experiments]
     found = {key: read_rows(place / "metrics.jsonl") for key, place in places.items()}
     # A run may be longer from an earlier comparison: only runs of equal length are comparable.
     histories = {rival: [History(found[rival, seed][: first.rounds]) for seed in seeds] for rival in rivals}
