@@ -64,6 +64,27 @@ def test_a_comparison_of_other_settings_is_refused_before_a_table_is_lost(tmp_pa
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
+def test_the_folder_of_several_runs_is_not_that_of_one(tmp_path, command):
+    folder = tmp_path / "compared"
+    compared(command, folder, "--rounds", 1)
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    said = command("run", *FLAGS, "--rounds", 1, "--out", folder, code=2).err
+    assert f"{folder} holds results made by `fedlada compare` (tables.json), not a run: choose another folder" in said
+    assert f"such as {folder}-run" in said
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_command_says_that_it_replaces_the_tables_of_another(tmp_path, command):
+    words = ["compare", "--methods", "fedavg", "--seeds", 0, *FLAGS, "--jobs", 1, "--out", tmp_path]
+    asks = "the tables in {} are replaced, which were those of: fedlada {} "
+    for rounds, is_said in ((1, False), (1, False), (2, True)):
+        said = command(*words, "--rounds", rounds).err
+        assert (asks.format(tmp_path, "compare") in said) == is_said
+    tuned = ["sweep", "--set", "lr=0.1", "--method", "fedavg", *FLAGS, "--rounds", 1, "--jobs", 1, "--out", tmp_path]
+    assert asks.format(tmp_path, "compare") in command(*tuned).err
+    assert "are replaced" not in command(*tuned).err
+
+
 def test_a_comparison_on_held_out_data_is_refused(tmp_path, command):
     said = command("compare", "--validation", 0.1, *FLAGS, "--rounds", 1, "--out", tmp_path / "no", code=2)
     assert "a comparison is on the test set, which --validation leaves out" in said.err

@@ -38,7 +38,7 @@ from fedlada.workbench.report.comparison import Comparison
 from fedlada.workbench.report.listing import KnownRun
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import named, read_files
-from fedlada.workbench.report.stored import write_command, write_tables
+from fedlada.workbench.report.stored import say_what_is_replaced, write_command, write_tables
 from fedlada.workbench.stored_config import data_digests
 from fedlada.workbench.target import check_target
 from fedlada.workbench.words import as_file_name
@@ -117,6 +117,10 @@ def compare(
     digests = data_digests(source, first.build_evaluation(source)) if begun else {}
     stored = {key: _stored_rounds(place, experiments[key], digests) for key, place in begun.items()}
     make_folder(folder)
+    asked = {"methods": methods, "seeds": seeds, "messages": messages, **flags}
+    command = command_line("compare", asked.items())
+    if not quiet:
+        say_what_is_replaced(folder, command)
     if not quiet and not as_json:
         print(f"{len(experiments)} runs of {first.rounds} rounds on {first.dataset}, in {folder}", file=sys.stderr)
     all_jobs = [
@@ -140,8 +144,6 @@ def compare(
     metric = target.metric if target is not None and isinstance(first.target, str) else None
     value = None if target is None else target.value
     comparison = Comparison(histories, value, baseline=baseline, seeds=seeds, failures=failed, metric=metric)
-    asked = {"methods": methods, "seeds": seeds, "messages": messages, **flags}
-    command = command_line("compare", asked.items())
     _write(folder, comparison, first, command)
     begun = {key: place for key, place in places.items() if (place / "config.json").exists()}
     runs = named([read_files(KnownRun(place, key[0], first.rounds)) for key, place in begun.items()])

@@ -43,6 +43,7 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import num_clients_of, with_known_cohort
 from fedlada.workbench.load import stored_experiment
 from fedlada.workbench.progress import Chores
+from fedlada.workbench.report.stored import refuse_several_runs
 from fedlada.workbench.target import check_target
 from fedlada.workbench.words import as_file_name, in_words
 
@@ -68,6 +69,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
     experiment = build_experiment(flags)
     folder = out or new_folder(as_file_name(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}"))
     refuse_other_than_experiment(folder)  # before anything is read or printed
+    refuse_several_runs(folder)
     execute(experiment, folder, quiet=quiet, as_json=as_json, checks_target=True)
 
 

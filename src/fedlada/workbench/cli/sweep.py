@@ -31,6 +31,7 @@ from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import with_known_cohort
 from fedlada.workbench.report.command import command_line, run_command
 from fedlada.workbench.report.landscape import RIVALS, landscape
+from fedlada.workbench.report.stored import say_what_is_replaced
 from fedlada.workbench.report.table import Table
 from fedlada.workbench.words import shown
 
@@ -108,6 +109,9 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     # Without --out every sweep has a new folder, but the same command must find its runs again.
     store = RunStore(flags["cache"] or (folder / "runs" if out else HOME / "runs"))
     take_over(store, folder, everything, work, flags["merge"])
+    command = _command(grid, seeds, flags, out)
+    if not flags["quiet"]:
+        say_what_is_replaced(folder, command)
     if not quiet:
         plan = f" in {len(steps)} rungs up to round {', '.join(str(step.rounds) for step in steps)}"
         print(
@@ -124,7 +128,7 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     if work.discard and all(outcome.is_settled for outcome in outcomes):  # further rungs need them
         for outcome in outcomes:
             discard_states(outcome.folder)
-    _report(scored, selection, folder, candidates[0], _command(grid, seeds, flags, out), flags, work)
+    _report(scored, selection, folder, candidates[0], command, flags, work)
 
 
 def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:

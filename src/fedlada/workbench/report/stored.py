@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +12,7 @@ from typing import Any, TypeVar
 from fedlada.plots.chart import Chart
 from fedlada.runs.archived import archived_notes
 from fedlada.runs.files import write_json
+from fedlada.workbench.report.listing import LISTING
 from fedlada.workbench.report.records import find_runs, read_listings, walk
 from fedlada.workbench.report.table import Table
 
@@ -71,3 +74,34 @@ def read_command(folder: Path) -> str:
         return (folder / COMMAND).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def refuse_several_runs(folder: Path) -> None:
+    """Refuse the folder of a comparison, a sweep or a reproduction as that of one run, which would be its page."""
+    found = [name for name in (TABLES, CHARTS, LISTING) if (folder / name).is_file()]
+    if found and not (folder / "config.json").exists():
+        known = read_command(folder).split()
+        made = f"made by `{' '.join(known[:2])}`" if known[:1] == ["fedlada"] else "of several runs"
+        raise ValueError(
+            f"{folder} holds results {made} ({found[0]}), not a run: choose another folder, such as "
+            f"{folder.with_name(folder.name + '-run')}"
+        )
+
+
+def say_what_is_replaced(folder: Path, command: str) -> None:
+    """One line where the tables of another command are about to be replaced by those of this one."""
+    before = read_command(folder)
+    if before and (folder / TABLES).is_file() and _without_place(before) != _without_place(command):
+        print(f"fedlada: the tables in {folder} are replaced, which were those of: {before}", file=sys.stderr)
+
+
+def _without_place(command: str) -> list[str]:
+    """A command without its --out: a folder may have been moved."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # somebody has changed the file
+        return [command]
+    if "--out" in words:
+        place = words.index("--out")
+        del words[place : place + 2]
+    return words
