@@ -88,6 +88,7 @@ def test_floats_stay_as_they_are_and_one_table_is_split(tmp_path):
         ({"x": np.zeros((3, 2)), "y": np.array([0, 1, 2**63 - 1])}, "asks for 9223372036854775808 classes"),
         ({"x": np.zeros((3, 2), complex), "y": np.zeros(3, int)}, "x must hold numbers, got complex128"),
         ({"x": np.full((3, 2), "a"), "y": np.zeros(3, int)}, "x must hold numbers, got <U1"),
+        ({"x": np.zeros((3, 2)), "y": np.array(["a", "b", "a"])}, "data.npz: y holds text: number the classes from 0"),
         (splits(np.zeros((4, 2)), np.array([0, 1, 0, 4]), 2), "the label 4 asks for 5 classes, more than its 4"),
     ],
 )
@@ -95,6 +96,19 @@ def test_what_is_wrong_with_an_npz_is_named(tmp_path, arrays, sentence):
     np.savez(tmp_path / "data.npz", **arrays, allow_pickle=True)
     with pytest.raises(ValueError, match=sentence):
         load_npz(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_a_nan_is_named_by_its_row_in_the_file(tmp_path, monkeypatch, command, name):
+    arrays = {"x": RANDOM.standard_normal((60, 4)), "y": RANDOM.standard_normal((60, 2))}
+    path = tmp_path / "nan.npz"
+    for row, per_part in ((3, 2**22), (57, 20)):
+        monkeypatch.setattr("fedlada.data.npz.CHECKED_AT_ONCE", per_part)
+        np.savez(path, **{**arrays, name: np.where(np.arange(60)[:, None] == row, np.nan, arrays[name])})
+        sentence = f"fedlada: {path}: {name} holds a NaN or an infinity in row {row}\n"
+        for words in (["run"], ["compare", "--methods", "fedavg", "--seeds", 0]):
+            where = ["--dataset", "npz", "--data-dir", path, "--rounds", 1, "--out", tmp_path / "out"]
+            assert command(*words, *where, code=2).err == sentence
 
 
 def test_the_other_byte_order_is_the_same_data(tmp_path):

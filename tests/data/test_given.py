@@ -205,6 +205,11 @@ FRAME = pandas.DataFrame(X, columns=list("abcd")).assign(label=Y)
             None,
             r"x has columns that hold no numbers, such as 'e' \(.*get_d",
         ),
+        (
+            (FRAME[list("abcd")], FRAME["label"].map({0: "no", 1: "yes", 2: "perhaps"})),
+            None,
+            r"^y holds text: encode it, as pandas\.factorize\(y\)\[0\]$",
+        ),
         (Words(), lambda _: 1 / 0, "collate_fn cannot join 40 samples: division by zero"),
         (Words(), lambda _: torch.ones(3), r"collate_fn must give a pair \(x, y\) of arrays, got Tensor"),
         (Words(), lambda _: {"x": torch.ones(3)}, "collate_fn must give inputs and labels, got a dict of x"),

@@ -341,9 +341,9 @@ def _numbers_of_frame(name: str, values: Any) -> np.ndarray[Any, Any]:
     kinds: dict[Any, Any] = dict(values.dtypes.items()) if hasattr(values, "columns") else {values.name: values.dtype}
     wrong = [f"{column!r} ({kind})" for column, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
     if wrong:
-        raise ValueError(
-            f"{name} has columns that hold no numbers, such as {wrong[0]}: encode them, as pandas.get_dummies "
-            "and pandas.factorize do"
-        )
+        held = "text" if getattr(next(iter(kinds.values())), "kind", "O") == "O" else next(iter(kinds.values()))
+        one = f"holds {held}: encode it, as pandas.factorize({name})[0]"
+        many = f"has columns that hold no numbers, such as {wrong[0]}: encode them, as pandas.get_dummies does"
+        raise ValueError(f"{name} {one if values.ndim == 1 else many}")
     whole = all(kind.kind in "biu" for kind in kinds.values()) and not bool(np.asarray(values.isna()).any())
     return np.asarray(values.to_numpy(dtype=np.int64) if whole else values.to_numpy(dtype=np.float64, na_value=np.nan))

@@ -13,6 +13,7 @@ import numpy as np
 from fedlada.data.held_out import held_out
 from fedlada.data.images import are_images, channels_first
 from fedlada.data.limits import Unfit, refuse_bomb
+from fedlada.data.samples import CHECKED_AT_ONCE
 from fedlada.federation.randomness import Ints
 
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -153,6 +154,8 @@ def _check_members(path: Path, raw: IO[bytes]) -> None:
 
 
 def _checked(path: Path, x_name: str, x: Any, y_name: str, y: Any) -> Split:
+    if y.dtype.kind in "SU":
+        raise ValueError(f"{path}: {y_name} holds text: number the classes from 0")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim not in (1, 2) or y.dtype.kind not in "biuf" or x.ndim < 2 or len(x) != len(y) or y.size == 0:
@@ -166,7 +169,19 @@ def _checked(path: Path, x_name: str, x: Any, y_name: str, y: Any) -> Split:
         raise ValueError(f"{path}: {x_name} holds {x.dtype}, which models do not compute with: save it as float64")
     if 0 in x.shape:
         raise ValueError(f"{path}: {x_name} has no features: its shape is {x.shape}")
+    for name, values in ((x_name, x), (y_name, y)):  # here the rows are still those of the file
+        _check_finite(path, name, values)
     return _as_input(x), _as_target(path, y_name, y)
+
+
+def _check_finite(path: Path, name: str, values: Any) -> None:
+    """Refuse NaN and infinity, in parts: a mask of all numbers would need memory of its own."""
+    rows = max(1, CHECKED_AT_ONCE // values[0].size)
+    for start in range(0, len(values) if values.dtype.kind == "f" else 0, rows):
+        part = values[start : start + rows]
+        finite = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"{path}: {name} holds a NaN or an infinity in row {start + int(finite.argmin())}")
 
 
 def _as_target(path: Path, name: str, y: Any) -> np.ndarray[Any, Any]:
