@@ -26,7 +26,7 @@ from fedlada.messages.spec import Messages
 from fedlada.methods.combine import Combiner, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.testing.attacks import Attack, as_attack
-from fedlada.methods.validation import count, one_of, whole_number
+from fedlada.methods.validation import count, one_of, seed_number
 from fedlada.models.flat import trainable
 from fedlada.training.history import Result
 from fedlada.training.observers import Callback, SaysLoss, SaysStored, WarnsOfRefused, as_observers
@@ -205,7 +205,7 @@ def simulate(
     targets = resolve_targets(stop_at)
     check_stop(stop_at_accuracy, has_data=not (test is validation is client_test is None))
     chosen = resolve_method(method).with_combiner(combiner)
-    seed, dtype = whole_number("seed", seed), resolve_dtype(dtype)
+    seed, dtype = seed_number(seed), resolve_dtype(dtype)
     place = processes.own_device(resolve_device(device))
     network = resolve_model(model, seed, dtype)
     chosen = resolve_personal(personal, chosen, network)

@@ -138,6 +138,7 @@ def test_by_key_and_given():
     ("partition", "sentence"),
     [
         (IID(num_clients=2001), "2000 samples cannot be divided among 2001 clients"),
+        (Pathological(num_clients=10**26), "2000 samples cannot be divided among 1000"),
         (Pathological(num_clients=3, classes_per_client=11), "the data has only 10 classes"),
         (ByKey(keys=[1, 2]), "2 keys for 2000 samples"),
         (ByKey(keys=["x", "y"] * 1000, names=["a"]), "1 names for 2 clients: one for each distinct key is needed"),

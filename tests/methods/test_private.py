@@ -94,6 +94,11 @@ def test_refusals():
     for delta in (1.5, 1e-13):
         with pytest.raises(ValueError, match=rf"delta must be in \[1e-12, 1\), .*, got {delta}"):
             Private(1.0, epsilon=1.0, delta=delta)
+    for noise in (1e10, 1e308):
+        with pytest.raises(ValueError, match=r"noise_multiplier must be at most 1e\+09, got 1"):
+            Private(0.4, noise_multiplier=noise)
+    with pytest.raises(ValueError, match=r"clip is too large for noise in its proportion: got 1e\+300"):
+        Private(1e300, epsilon=2.0)
     with pytest.raises(ValueError, match="noise_population belongs to noise_cohort"):
         Private(1.0, epsilon=1.0, noise_population=100)
     with pytest.raises(ValueError, match=r"scales\['v'\] must be positive"):

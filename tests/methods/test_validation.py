@@ -14,6 +14,7 @@ from fedlada.methods.combine import TrimmedMean
 from fedlada.methods.local import ClipNorm, TowardGlobalDirection
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.server import SGD
+from fedlada.methods.validation import seed_number
 from fedlada.workbench.experiment import Experiment
 
 
@@ -44,6 +45,7 @@ from fedlada.workbench.experiment import Experiment
         (lambda: ClipNorm(max_norm=-1), "max_norm must be positive, got -1"),
         (lambda: recipes.fedavg(clip_norm=0.0), "clip_norm must be positive, got 0.0"),
         (lambda: FixedSize(0), "cohort_size must be a whole number of at least 1, got 0"),
+        (lambda: FixedSize(5).check(4), "cohort_size is 5, but there are only 4 clients"),
         (lambda: FixedSize(5).draw(4, 0, 1), "cohort_size is 5, but there are only 4 clients"),
         (lambda: Bernoulli(1.5), r"probability must be in \[0, 1\], got 1.5"),
         (lambda: Scheduled([]), "the schedule of cohorts is empty"),
@@ -56,6 +58,10 @@ from fedlada.workbench.experiment import Experiment
         (lambda: LocalWork(steps=0), "local_steps must be a whole number of at least 1, got 0"),
         (lambda: IID(num_clients=0), "num_clients must be a whole number of at least 1, got 0"),
         (lambda: IID(num_clients=True), "num_clients must be a whole number of at least 1, got True"),
+        (lambda: IID(num_clients=3, size_spread=1e300), r"size_spread must be at most 100, .*, got 1e\+300"),
+        (lambda: Dirichlet(num_clients=3, size_spread=101), "size_spread must be at most 100, .*, got 101"),
+        (lambda: seed_number(-1), r"seed must be between 0 and 2\^64 - 1, got -1"),
+        (lambda: seed_number(2**64), r"seed must be between 0 and 2\^64 - 1, got 18446744073709551616"),
         (lambda: Dirichlet(num_clients=3, concentration=0), "concentration must be positive, got 0"),
         (lambda: Pathological(num_clients=3, classes_per_client=0), "classes_per_client must be a whole number"),
         (lambda: Constant(0.0), "lr must be positive, got 0.0"),

@@ -78,9 +78,13 @@ class FixedSize(Cohorts):
     def __post_init__(self) -> None:
         count("cohort_size", self.size)
 
-    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+    def check(self, num_clients: int) -> None:
+        # Nothing is drawn: before the data are read, the number of clients may be any.
         if self.size > num_clients:
             raise ValueError(f"cohort_size is {self.size}, but there are only {num_clients} clients")
+
+    def draw(self, num_clients: int, seed: int, round: int) -> list[int]:
+        self.check(num_clients)
         return smallest(words(bits(seed, "cohort", round), num_clients), self.size)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fedlada.federation.client_sizes import check_enough, check_spread, client_sizes
 from fedlada.federation.randomness import Ints, generator
-from fedlada.methods.validation import count, not_negative, positive
+from fedlada.methods.validation import count, positive
 
 Labels = np.ndarray[Any, Any]
 
@@ -45,11 +46,11 @@ class IID(Partition):
 
     def __post_init__(self) -> None:
         count("num_clients", self.num_clients)
-        not_negative("size_spread", self.size_spread)
+        check_spread(self.size_spread)
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         random = generator(seed, "partition")
-        sizes = _client_sizes(len(labels), self.num_clients, self.size_spread, random)
+        sizes = client_sizes(len(labels), self.num_clients, self.size_spread, random)
         return _sorted(np.split(random.permutation(len(labels)), np.cumsum(sizes)[:-1]))
 
 
@@ -71,7 +72,7 @@ class Dirichlet(Partition):
     def __post_init__(self) -> None:
         count("num_clients", self.num_clients)
         positive("concentration", self.concentration)
-        not_negative("size_spread", self.size_spread)
+        check_spread(self.size_spread)
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
         """One sorted array of sample indices per client, whose classes follow the client's mix.
@@ -80,7 +81,7 @@ class Dirichlet(Partition):
         """
         random = generator(seed, "partition")
         pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
-        sizes = _client_sizes(len(labels), self.num_clients, self.size_spread, random)
+        sizes = client_sizes(len(labels), self.num_clients, self.size_spread, random)
         mixes = _class_mixes(self.num_clients, len(pools), self.concentration, random)
         counts = np.zeros((self.num_clients, len(pools)), dtype=np.int64)
         left = np.array([len(pool) for pool in pools], dtype=np.int64)
@@ -120,7 +121,7 @@ class Pachinko(Partition):
         if len(pools) != len(self.groups):
             raise ValueError(f"groups are given for {len(self.groups)} classes, but the data has {len(pools)}")
         names, group = np.unique(np.asarray(self.groups), return_inverse=True)
-        sizes = _client_sizes(len(labels), self.num_clients, 0.0, random)
+        sizes = client_sizes(len(labels), self.num_clients, 0.0, random)
         coarse = _class_mixes(self.num_clients, len(names), self.concentration, random)
         fine = np.zeros((self.num_clients, len(pools)))
         for number in range(len(names)):
@@ -146,6 +147,7 @@ class Pathological(Partition):
         count("classes_per_client", self.classes_per_client)
 
     def assign(self, labels: Labels, seed: int) -> list[Ints]:
+        check_enough(len(labels), self.num_clients)
         random = generator(seed, "partition")
         pools = [random.permutation(pool) for pool in _by_class(_whole_numbers(labels))]
         num_classes, each = len(pools), self.classes_per_client
@@ -257,20 +259,6 @@ def _by_class(labels: Labels) -> list[Ints]:
     order = np.argsort(inverse, kind="stable")
     parts: list[Ints] = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
     return parts
-
-
-def _client_sizes(num_samples: int, num_clients: int, spread: float, random: np.random.Generator) -> Ints:
-    """Client sizes that sum to the number of samples, at least one each."""
-    if num_samples < num_clients:
-        raise ValueError(f"{num_samples} samples cannot be divided among {num_clients} clients")
-    shares = np.exp(spread * random.standard_normal(num_clients))
-    # One sample is reserved for each; the rest go by share, rounding by largest remainder.
-    exact = shares / shares.sum() * (num_samples - num_clients)
-    sizes: Ints = np.floor(exact).astype(np.int64)
-    rest = num_samples - num_clients - int(sizes.sum())
-    sizes[np.argsort(sizes - exact, kind="stable")[:rest]] += 1
-    sizes += 1
-    return sizes
 
 
 def _class_mixes(

@@ -14,7 +14,7 @@ from fedlada.federation.cohorts import Cohorts, Unreliable
 from fedlada.federation.randomness import Ints, Words, bits, torch_seed, words
 from fedlada.federation.schedules import Schedule
 from fedlada.federation.weights import Weights, check_weights
-from fedlada.methods.validation import whole_number
+from fedlada.methods.validation import seed_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,7 @@ class Plan:
         if not isinstance(self.unreliable, Unreliable):
             example = "fedlada.Unreliable(dropout=0.1)"
             raise ValueError(f"unreliable must be an object such as {example}, got {self.unreliable!r}")
-        object.__setattr__(self, "seed", whole_number("seed", self.seed))
+        object.__setattr__(self, "seed", seed_number(self.seed))
         self.cohorts.check(self.num_clients)
 
     @property

@@ -35,7 +35,7 @@ from fedlada.flower.stored import StoresExamples, run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.validation import count, one_of, whole_number
+from fedlada.methods.validation import count, one_of, seed_number
 from fedlada.models.flat import copied, trainable, trained_digest, untrained_digest
 from fedlada.runs.config import describe_loss
 from fedlada.runs.folder import RunFolder
@@ -121,7 +121,7 @@ class MethodStrategy(Strategy):
         if eval_clients_every is not None:
             count("eval_clients_every", eval_clients_every)
         count("num_clients", num_clients)
-        self.seed, dtype = whole_number("seed", seed), resolve_dtype(dtype)
+        self.seed, dtype = seed_number(seed), resolve_dtype(dtype)
         self.model = resolve_model(model, self.seed, dtype)
         self.method = resolve_method(method)
         bounded = "norm-bound" if isinstance(self.method.combiner, Mean) else None  # a method's own combiner stays

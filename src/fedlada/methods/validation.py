@@ -88,6 +88,14 @@ def whole_number(name: str, value: object) -> int:
     return int(value)
 
 
+def seed_number(value: object) -> int:
+    """A seed as a Python int; random numbers have keys of 64 bits, of which others would be remainders."""
+    seed = whole_number("seed", value)
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be between 0 and 2^64 - 1, got {seed}")
+    return seed
+
+
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse all but the given words."""
     if value not in choices:

@@ -30,7 +30,7 @@ from fedlada.methods.factory import check_hyper, check_method_name, hyper_parame
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.attacks import as_attack
-from fedlada.methods.validation import count, field_types, one_of, option
+from fedlada.methods.validation import count, field_types, one_of, option, seed_number
 from fedlada.models import TEXT_MODELS
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object
@@ -138,6 +138,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         if not is_own(self.method):  # a configuration imports nothing
             check_hyper(self.method, self.hyper)
         count("rounds", self.rounds)
+        seed_number(self.seed)
         count("warmup", self.warmup, least=0)
         if self.patience is not None:
             count("patience", self.patience)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedlada.data.npz import count_clients
 from fedlada.data.source import Source
+from fedlada.federation.client_sizes import check_enough
 from fedlada.federation.cohorts import Bernoulli, Cohorts, FixedSize
 from fedlada.federation.partition import IID, ByKey, Dirichlet, Pachinko, Partition, Pathological
 from fedlada.federation.schedules import Debiased, Schedule, WarmUp, as_schedule
@@ -112,6 +113,7 @@ def cohorts_of(full: Full, source: Source) -> Cohorts:
     """The sampling of cohorts."""
     assert full.cohort_size is not None
     num_clients = num_clients_of(full, source)
+    check_enough(source.num_samples, num_clients)
     FixedSize(full.cohort_size).check(num_clients)
     return FixedSize(full.cohort_size) if full.cohorts == "fixed" else Bernoulli(full.cohort_size / num_clients)
 

@@ -13,6 +13,11 @@ from fedlada.methods.combine.combiner import Combiner, Coming, Norms
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 from fedlada.methods.validation import count, positive
 
+MOST_NOISE = 1e9
+"""Largest noise multiplier: nothing is left of the uploads long before."""
+LARGEST_DEVIATION = 1e30
+"""Of the noise: float32 holds it, and its sum over rounds."""
+
 
 @dataclass(frozen=True)
 class Private(Combiner):
@@ -50,6 +55,10 @@ class Private(Combiner):
         for name in ("noise_multiplier", "epsilon"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
+        if (self.noise_multiplier or 0) > MOST_NOISE:
+            raise ValueError(f"noise_multiplier must be at most {MOST_NOISE:g}, got {self.noise_multiplier}")
+        if (self.noise_multiplier or 1) * self.clip > LARGEST_DEVIATION:
+            raise ValueError(f"clip is too large for noise in its proportion: got {self.clip}")
         positive("delta", self.delta)
         if not 1e-12 <= self.delta < 1:
             raise ValueError(f"delta must be in [1e-12, 1), as less cannot be accounted for, got {self.delta}")
