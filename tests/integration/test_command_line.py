@@ -258,6 +258,9 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--combiner", "private:0.4", "--noise-multiplier", "1e308"], "noise_multiplier must be at most"),
         (["run", "--seed", "-1"], r"seed must be between 0 and 2\^64 - 1, got -1"),
         (["compare", "--seeds", "0,18446744073709551616"], r"seed must be between 0 and 2\^64 - 1, got 1844"),
+        (["run", "--out", ""], "the path is empty: name a folder, or . for the current one"),
+        (["compare", "--out", ""], "the path is empty: name a folder, or . for the current one"),
+        (["run", "--dataset", "npz", "--data-dir", ""], "data_dir is empty: name a folder"),
         (["run", "--rounds", "0"], "rounds must be a whole number of at least 1"),
         (["run", "--stop-at-target"], "stop_at_target needs a target"),
         (["run", "--local-epochs", "2", "--local-steps", "3"], "give local_epochs or local_steps, not both"),
@@ -314,6 +317,25 @@ def test_wrong_usage_is_one_sentence_and_exit_code_two(arguments, sentence, tmp_
     assert re.search(sentence, errors)
     assert errors.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_of_home_is_there(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    x = np.random.default_rng(0).standard_normal((60, 4))
+    np.savez(tmp_path / "home" / "mine.npz", x=x, y=np.arange(60) % 2)
+    quick = ["--method", "fedavg", "--rounds", 1, "--quiet", "--cohort-size", 1, "--num-clients", 2]
+    command("run", "--dataset", "npz", "--data-dir", "~/mine.npz", *quick, "--out", "~/first")
+    command("resume", "~/first", "--rounds", 2, "--quiet")
+    command("evaluate", "~/first", "--data-dir", "~/mine.npz", "--json")
+    assert len(library.load_run("~/first").history) == 2
+    net = torch.nn.Linear(4, 2)
+    library.simulate(net, (x, np.arange(60) % 2), rounds=1, out="~/second", progress=False, method="fedavg")
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {"first", "second", "mine.npz"}
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    with pytest.raises(ValueError, match=r"^out is empty: name a folder, or \. for the current one$"):
+        library.simulate(net, (x, np.arange(60) % 2), rounds=1, out="", progress=False, method="fedavg")
 
 
 def test_wrong_usage_in_a_process():

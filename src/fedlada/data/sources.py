@@ -25,7 +25,7 @@ from fedlada.data.source import Source
 from fedlada.data.text import NUM_CHARACTERS, SPACING, WINDOW, load_docstrings
 from fedlada.federation.randomness import Ints
 from fedlada.methods.imported import check_written
-from fedlada.methods.validation import count, one_of
+from fedlada.methods.validation import count, one_of, user_path
 
 AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
 """How often an image is cropped at random; both kinds also flip every second one."""
@@ -251,7 +251,7 @@ def load_dataset(
         count("crop_size", crop_size)
     one_of("standardize", standardize, STANDARDIZE)
     reading = Reading(
-        data_dir=None if data_dir is None else Path(data_dir),
+        data_dir=None if data_dir is None else user_path("data_dir", data_dir),
         augment=augment,
         image_size=image_size,
         crop_size=crop_size,

@@ -35,7 +35,7 @@ from fedlada.flower.stored import StoresExamples, run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.validation import count, one_of, seed_number
+from fedlada.methods.validation import count, one_of, seed_number, user_path
 from fedlada.models.flat import copied, trainable, trained_digest, untrained_digest
 from fedlada.runs.config import describe_loss
 from fedlada.runs.folder import RunFolder
@@ -188,6 +188,7 @@ class MethodStrategy(Strategy):
         observers = as_observers(callbacks)
         method = with_solved_noise(self.method, self.cohorts, self.num_clients, rounds)
         show_log()
+        out = None if out is None else user_path("out", out)
         simulation, engine, nodes = self._simulation(method, grid, around, run_name(out))
         engine.versions = Versions(engine.settings.attempt, self.forget)
         observers += resolve_stops(simulation, *self.stop)

@@ -12,7 +12,7 @@ import click
 import torch
 
 from fedlada.engines.threads import cpu_threads
-from fedlada.methods.validation import nearest
+from fedlada.methods.validation import nearest, user_path
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.published import DATASETS, NAMES
@@ -26,7 +26,7 @@ from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.write import announce, still_open, write_folder
 from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.output import print_tables
-from fedlada.workbench.cli.values import NearestChoice, Words
+from fedlada.workbench.cli.values import NearestChoice, UserPath, Words
 from fedlada.workbench.report.command import command_line
 from fedlada.workbench.words import as_file_name
 
@@ -94,7 +94,7 @@ class TargetNames(click.ParamType[list[str]]):
     show_default=True,
     help="Count a target as reached when the mean of this many evaluations reaches it.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the tables, plots and report page.")
+@click.option("--out", type=UserPath(), help="Folder of the tables, plots and report page.")
 @campaign_flags
 def reproduce(targets: list[str], out: Path | None, **flags: Any) -> None:
     """Reproduce tables and figures of the FedLADA paper: T1 to T8, F1 to F8, or all; theory, FLSIM and FEDOPT.
@@ -166,14 +166,14 @@ def _setting(target: Target, flags: dict[str, Any]) -> Setting:
     silent = flags["quiet"] or flags["as_json"]
     if flags["methods"] and not target.methods:
         raise ValueError(f"{target.name} compares no methods: leave --methods out")
-    if flags["data_dir"] is not None and not Path(flags["data_dir"]).exists():
+    if flags["data_dir"] is not None and not user_path("data_dir", flags["data_dir"]).exists():
         raise ValueError(f"there is no folder {flags['data_dir']}: give the folder of the data with --data-dir")
     return Setting.named(
         flags["scale"],
         preset=flags["preset"],
         seeds=tuple(flags["seeds"] or target.seeds(flags["scale"])),
         device=flags["device"],
-        data_dir=flags["data_dir"],
+        data_dir=None if flags["data_dir"] is None else str(user_path("data_dir", flags["data_dir"])),
         max_rounds=flags["rounds"],
         chosen_datasets=tuple(flags["datasets"] or ()),
         chosen_methods=tuple(flags["methods"] or ()),

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedlada.engines.engine import RAN_BY
-from fedlada.methods.validation import count, positive
+from fedlada.methods.validation import count, positive, user_path
 from fedlada.models.flat import plain_state
 from fedlada.runs import archived, client_metrics
 from fedlada.runs.aside import METRICS, MODEL, keep_aside, only_results_left
@@ -71,7 +71,7 @@ class RunFolder(Observer):
         count("keep", keep)
         if checkpoint_minutes is not None:
             positive("checkpoint_minutes", checkpoint_minutes)
-        self.path = Path(path)
+        self.path = user_path("out", path)
         self.config = config
         self.checkpoint_every = checkpoint_every
         self.checkpoint_seconds = math.inf if checkpoint_minutes is None else 60 * checkpoint_minutes

@@ -30,7 +30,7 @@ from fedlada.methods.factory import check_hyper, check_method_name, hyper_parame
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.attacks import as_attack
-from fedlada.methods.validation import count, field_types, one_of, option, seed_number
+from fedlada.methods.validation import count, field_types, one_of, option, seed_number, user_path
 from fedlada.models import TEXT_MODELS
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object
@@ -129,6 +129,8 @@ class Experiment(EvaluationOptions, NoiseOptions):
 
     def __post_init__(self) -> None:
         field_types(self)
+        if self.data_dir is not None:
+            object.__setattr__(self, "data_dir", str(user_path("data_dir", self.data_dir)))
         for one in fields(self):
             is_choice = one.name not in ("method", "dataset") and one.metadata.get("choices")
             if is_choice and getattr(self, one.name) is not None:
@@ -253,7 +255,7 @@ class Experiment(EvaluationOptions, NoiseOptions):
         data = source = source or self.load_data()
         full: Experiment = federation.with_known_cohort(self, lambda: data).resolved()
         assert full.batch_size is not None
-        trackers = [TensorBoard(Path(out) / "events")] if self.tensorboard and out is not None else []
+        trackers = [TensorBoard(user_path("out", out) / "events")] if self.tensorboard and out is not None else []
         return simulate(
             full.build_model(source),
             source.train,

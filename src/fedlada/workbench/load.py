@@ -20,6 +20,7 @@ from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import Inputs
 from fedlada.methods.factory import refuse_untrusted
+from fedlada.methods.validation import user_path
 from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import copied, flatten, in_dtype, model_with, named_for, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
@@ -189,7 +190,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def load_run(path: str | Path, model: Model | str | None = None, *, trust: bool = False) -> StoredRun:
     """Open a run's folder; a `model` that is not built in is given, or imported where the folder is trusted."""
-    folder = Path(path)
+    folder = user_path("path", path)
     config = read_config(folder)
     if model is None or isinstance(model, str):
         experiment = stored_experiment(folder, config, model=model, trust=trust, trains=False)

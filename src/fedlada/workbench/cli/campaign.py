@@ -15,6 +15,7 @@ from fedlada.workbench.campaign.request import UNFINISHED, Outcome, Request
 from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.cli.output import make_folder
+from fedlada.workbench.cli.values import UserPath
 from fedlada.workbench.progress import Chores
 
 Command = Callable[..., Any]
@@ -36,10 +37,10 @@ def campaign_flags(command: Command) -> Command:
             click.option(
                 "--merge",
                 multiple=True,
-                type=click.Path(path_type=Path),
+                type=UserPath(),
                 help="First import the runs of this folder or archive, such as another shard's; can be repeated.",
             ),
-            click.option("--cache", type=click.Path(path_type=Path), help="Folder of the runs; by default OUT/runs."),
+            click.option("--cache", type=UserPath(), help="Folder of the runs; by default OUT/runs."),
             click.option("--discard-checkpoints", is_flag=True, help="Delete the checkpoints of finished runs."),
             click.option("--only-show", is_flag=True, help="Run nothing; show existing results."),
             click.option("--quiet", is_flag=True, help="Print no progress and no tables."),

@@ -28,7 +28,7 @@ from fedlada.training.resolve import resolve_device
 from fedlada.training.target import ACCURACY, Target, column_of
 from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
-from fedlada.workbench.cli.values import Words
+from fedlada.workbench.cli.values import UserPath, Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import with_known_cohort
 from fedlada.workbench.parallel import Job, run_jobs
@@ -63,7 +63,7 @@ DEFAULT_TARGET = 0.9
 )
 @experiment_flags(without=("method", "seed", "messages"))
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs; by default one per CPU core.")
-@click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
+@click.option("--out", type=UserPath(), help="The output folder; runs found there are not repeated.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def compare(

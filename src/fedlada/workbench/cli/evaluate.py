@@ -36,13 +36,13 @@ from fedlada.workbench.cli.measured import (
     refuse_best_of_personal,
     without,
 )
-from fedlada.workbench.cli.values import NearestChoice
+from fedlada.workbench.cli.values import NearestChoice, UserPath
 from fedlada.workbench.experiment import DTYPES, Experiment
 from fedlada.workbench.load import check_class_names, load_run, stored_experiment
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=UserPath())
 @click.option("--best", is_flag=True, help="Evaluate the best model instead of the last.")
 @click.option("--device", default="auto", show_default=True, help="Device: cpu, cuda, cuda:1, ...")
 @click.option("--dataset", type=NearestChoice(tuple(DATASETS)), help="Evaluate on another data set than the run's.")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import Field, fields, replace
 from functools import cache, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,7 +19,7 @@ from fedlada.methods.validation import nearest
 from fedlada.models.factory import model_factory, trusted_factory
 from fedlada.training.suggested import ADAPTIVE, SGD_BASED, runs_amsgrad
 from fedlada.workbench.cli.headings import write_sections
-from fedlada.workbench.cli.values import OFF, MethodName, NearestChoice, NumberOrNone, TargetValue
+from fedlada.workbench.cli.values import OFF, MethodName, NearestChoice, NumberOrNone, TargetValue, UserPath
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.presets import SETTINGS, settings_of
 
@@ -43,7 +42,7 @@ def experiment_flags(
     options |= {name: _hyper_option(name, default) for name, default in ours_hyper_parameters().items()}
     options["config"] = click.option(
         "--config",
-        type=click.Path(path_type=Path),
+        type=UserPath(),
         help="Start from this stored configuration; a custom model needs --model or --trust.",
     )
     options["data"] = click.option(

@@ -11,14 +11,15 @@ from fedlada.workbench.campaign.archive import Archive, read_archive
 from fedlada.workbench.campaign.archived_run import ArchivedRun
 from fedlada.workbench.campaign.store import runs_in
 from fedlada.workbench.cli.output import make_folder
+from fedlada.workbench.cli.values import UserPath
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, required=True, type=UserPath())
 @click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     help="The archive file, compressed if its name ends in .gz; runs that it already has stay in it.",
 )
 @click.option("--made", multiple=True, help="NAME=TEXT: a note for the added runs, such as the date; can be repeated.")

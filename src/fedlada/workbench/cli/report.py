@@ -15,7 +15,7 @@ from fedlada.plots.draw import FORMATS, save_chart
 from fedlada.runs.files import CannotWrite
 from fedlada.training.shown import plural
 from fedlada.workbench.cli.output import make_folder
-from fedlada.workbench.cli.values import NearestChoice, Words
+from fedlada.workbench.cli.values import NearestChoice, UserPath, Words
 from fedlada.workbench.report.curves import all_curves
 from fedlada.workbench.report.page import write_page
 from fedlada.workbench.report.records import RunRecord, read_listings, read_runs
@@ -24,12 +24,10 @@ from fedlada.workbench.report.watch import HOST, LiveReport, serve
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The HTML file; by default report.html in the given folder."
-)
+@click.argument("folders", nargs=-1, required=True, type=UserPath())
+@click.option("--out", type=UserPath(), help="The HTML file; by default report.html in the given folder.")
 @click.option("--title", help="The page's title.")
-@click.option("--plots", type=click.Path(path_type=Path), help="Also save every curve and figure in this folder.")
+@click.option("--plots", type=UserPath(), help="Also save every curve and figure in this folder.")
 @click.option(
     "--formats",
     type=Words(choices=FORMATS),
@@ -107,7 +105,7 @@ def title_of(folders: Sequence[Path], runs: Sequence[RunRecord] = ()) -> str:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=UserPath())
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

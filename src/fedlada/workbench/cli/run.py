@@ -38,6 +38,7 @@ from fedlada.workbench.cli.flags import (
     trust_flag,
 )
 from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.cli.values import UserPath
 from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import num_clients_of, with_known_cohort
@@ -53,7 +54,7 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print the summ
 
 @click.command(cls=MethodCommand)
 @experiment_flags()
-@click.option("--out", type=click.Path(path_type=Path), help="The run folder; a run found there is resumed.")
+@click.option("--out", type=UserPath(), help="The run folder; a run found there is resumed.")
 @quiet_flag
 @json_flag
 def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
@@ -93,7 +94,7 @@ class ResumeCommand(click.Command):
 
 
 @click.command(cls=ResumeCommand)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=UserPath())
 @click.option("--rounds", type=click.IntRange(min=1), help="Continue to this round; at least as many as planned.")
 @click.option("--data-dir", help="Folder of the data, if they were moved.")
 @data_flag

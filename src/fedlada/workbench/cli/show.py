@@ -18,7 +18,7 @@ from fedlada.methods.factory import hyper_parameters, method_factory
 from fedlada.methods.recipes import RECIPES
 from fedlada.workbench.cli.flags import build_experiment, experiment_flags
 from fedlada.workbench.cli.output import print_table
-from fedlada.workbench.cli.values import MethodName, NearestChoice
+from fedlada.workbench.cli.values import MethodName, NearestChoice, UserPath
 from fedlada.workbench.presets import ADVICE
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.words import in_words
@@ -90,7 +90,7 @@ def methods(names: tuple[str, ...], dataset: str | None, as_json: bool) -> None:
 @click.argument("name", type=NearestChoice(tuple(OFFICIAL)))
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     default=USUAL_PLACE,
     show_default=True,
     help="Folder to download into.",
@@ -115,7 +115,7 @@ def fetch(name: str, data_dir: Path, quiet: bool) -> None:
 @click.command()
 @click.argument("name", type=NearestChoice(tuple(DATASETS)), required=False)
 @experiment_flags(only=(*DIVISION, "config"))
-@click.option("--out", type=click.Path(path_type=Path), help="Also save a plot of the partition to this file.")
+@click.option("--out", type=UserPath(), help="Also save a plot of the partition to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> None:
     """Show a data set and its partition among clients.

@@ -26,7 +26,7 @@ from fedlada.workbench.campaign.write import announce, still_open, write_folder
 from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of, value_type
 from fedlada.workbench.cli.output import new_folder, print_tables
-from fedlada.workbench.cli.values import OFF, NearestChoice, Words
+from fedlada.workbench.cli.values import OFF, NearestChoice, UserPath, Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import with_known_cohort
 from fedlada.workbench.report.command import command_line, run_command
@@ -70,7 +70,7 @@ TITLE = "Sweep"
     "--each-alone", is_flag=True, help="Vary one setting at a time; the others keep the values given by their flags."
 )
 @click.option("--sample", type=click.IntRange(min=1), help="Run this many random combinations, the same each time.")
-@click.option("--out", type=click.Path(path_type=Path), help="The output folder; runs found there are not repeated.")
+@click.option("--out", type=UserPath(), help="The output folder; runs found there are not repeated.")
 @campaign_flags
 def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **flags: Any) -> None:
     """Tune hyperparameters: run every combination and rank them on held-out training data.

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from fedlada.methods.factory import check_method_name, is_own
-from fedlada.methods.validation import nearest
+from fedlada.methods.validation import nearest, user_path
 from fedlada.training.target import Target
 
 OFF = "none"
+
+
+class UserPath(click.Path):
+    """A path in which `~` is the home folder, also where no shell has replaced it; not an empty one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Convert to a path."""
+        try:
+            return user_path("the path", value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class NearestChoice(click.Choice[str]):
