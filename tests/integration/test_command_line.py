@@ -386,6 +386,34 @@ def test_a_run_goes_on_where_its_data_lie_now_and_not_backwards(tmp_path):
     assert "-1 is not in the range" in fedlada("resume", tmp_path / "r", "--rounds", -1, code=2).stderr
 
 
+def test_data_that_are_elsewhere_from_here_are_asked_for(tmp_path, monkeypatch, command):
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    np.savez("d.npz", x=np.random.default_rng(0).standard_normal((60, 5)), y=np.arange(60) % 3)
+    few = ("--num-clients", 4, "--cohort-size", 2, "--rounds", 1, "--quiet")
+    command("run", "--method", "fedavg", "--dataset", "npz", "--data-dir", "d.npz", *few, "--out", "r")
+    monkeypatch.chdir(tmp_path / "here")
+    folder = tmp_path / "there" / "r"
+    said = (
+        f"fedlada: there is no d.npz from {tmp_path / 'here'}, which is the data_dir that {folder / 'config.json'} "
+        "names for the run's own data: say where they are now with --data-dir\n"
+    )
+    for words in (["resume", folder, "--rounds", 2], ["evaluate", folder]):
+        assert command(*words, code=2).err == said
+    there = ["--data-dir", tmp_path / "there" / "d.npz"]
+    command("resume", folder, "--rounds", 2, "--quiet", *there)
+    command("evaluate", folder, "--json", *there)
+
+
+def test_a_folder_with_more_rounds_says_so(tmp_path, command):
+    words = ["run", "--method", "fedavg", "--model", "mlp", "--local-steps", 1, "--out", tmp_path / "a"]
+    command(*words, "--rounds", 3, "--quiet")
+    said = command(*words, "--rounds", 2)
+    assert "fedavg: 3 rounds" in said.out
+    assert "sent; the folder already holds 3 rounds\n" in said.out
+
+
 @pytest.mark.parametrize(
     ("module", "reason"),
     [

@@ -104,6 +104,8 @@ class RunFolder(Observer):
         if simulation.round < num_rounds:
             # A model from an earlier end of this run must not be taken for the one in training.
             (self.path / MODEL).unlink(missing_ok=True)
+        if simulation.round > num_rounds:
+            simulation.stop(f"the folder already holds {plural(simulation.round, 'round')}")
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
     def on_round(self, simulation: Simulation, row: Row) -> None:

@@ -36,6 +36,9 @@ from fedlada.workbench.experiment import Experiment
 if TYPE_CHECKING:
     from fedlada.plots.draw import Figure
 
+IN_PYTHON = ("digits", "docstrings")
+"""Data sets that are read from no place of the user's."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredRun:
@@ -228,6 +231,17 @@ def stored_experiment(
         refuse_untrusted_data(experiment.dataset, folder, named=data, trust=trust)
     trusted_factory(experiment.resolved().model or "", folder, named=model, trust=trust)
     return experiment
+
+
+def refuse_moved_data(folder: Path, experiment: Experiment) -> None:
+    """Refuse a run whose data are not where its configuration says; a relative place depends on the current folder."""
+    place = experiment.data_dir
+    if place is not None and experiment.dataset not in IN_PYTHON and not Path(place).exists():
+        here = "" if Path(place).is_absolute() else f" from {Path.cwd()}"
+        raise ValueError(
+            f"there is no {place}{here}, which is the data_dir that {folder / 'config.json'} names for the run's own "
+            "data: say where they are now with --data-dir"
+        )
 
 
 def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Module, int]:

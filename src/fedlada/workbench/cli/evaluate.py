@@ -38,7 +38,7 @@ from fedlada.workbench.cli.measured import (
 )
 from fedlada.workbench.cli.values import NearestChoice, UserPath
 from fedlada.workbench.experiment import DTYPES, Experiment
-from fedlada.workbench.load import check_class_names, load_run, stored_experiment
+from fedlada.workbench.load import check_class_names, load_run, refuse_moved_data, stored_experiment
 
 
 @click.command()
@@ -97,6 +97,7 @@ def evaluate(
             report = _measured_on_own(folder, config, as_stored, place, best=best)
         else:
             trained, experiment = _experiments(as_stored, dataset, data_dir)
+            refuse_moved_data(folder, trained)
             with cpu_threads(place, trained.threads):
                 report = _measured(folder, trained, experiment, place, best=best)
     if is_private_run(config):

@@ -42,7 +42,7 @@ from fedlada.workbench.cli.values import UserPath
 from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import num_clients_of, with_known_cohort
-from fedlada.workbench.load import stored_experiment
+from fedlada.workbench.load import refuse_moved_data, stored_experiment
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.report.stored import refuse_several_runs
 from fedlada.workbench.target import check_target
@@ -134,6 +134,8 @@ def resume(
         experiment = replace(experiment, rounds=rounds)
     if data_dir is not None:
         experiment = replace(experiment, data_dir=data_dir)
+    else:
+        refuse_moved_data(folder, experiment)
     execute(experiment, folder, quiet=quiet, as_json=as_json)
 
 
