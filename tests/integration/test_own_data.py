@@ -61,6 +61,10 @@ def no_test():
     return (x, y), None
 
 
+def from_one():
+    return (x[:200], y[:200] + 1), (x[200:], y[200:] + 1)
+
+
 def one_pair():
     return x, y
 
@@ -266,3 +270,27 @@ def test_wrong_data_are_one_sentence(here, command, words, sentence):
     assert sentence in said.err
     assert said.err.count("\n") == 1
     assert not (here / "wrong").exists()
+
+
+def test_classes_without_a_sample_are_said(here, command):
+    x = np.random.default_rng(0).standard_normal((60, 5))
+    np.savez(here / "from_one.npz", x=x, y=np.arange(60) % 2 + 1)
+    np.savez(here / "gaps.npz", x=x, y=np.arange(60) % 2 * 8)
+    np.savez(here / "whole.npz", x=x, y=np.arange(60) % 2)
+    quick = [one for one in QUICK if one != "--quiet"] + ["--rounds", 1]
+    for flags, said in (
+        (["--dataset", "npz", "--data-dir", "from_one.npz"], "class 0 (of 0 to 2)"),
+        (["--dataset", "npz", "--data-dir", "from_one.npz", "--validation", 0.5], "class 0 (of 0 to 2)"),
+        (["--dataset", "npz", "--data-dir", "gaps.npz"], "classes 1, 2, 3, 4, 5 and 2 more (of 0 to 8)"),
+        (["--data", "mine:from_one"], "class 0 (of 0 to 3)"),
+        (["--dataset", "npz", "--data-dir", "whole.npz"], ""),
+        (["--data", "mine:data"], ""),
+        (["--data", "mine:datasets"], ""),
+    ):
+        line = f"fedlada: y has no sample of {said}: number the classes from 0\n"
+        errors = command("run", *quick, *flags).err
+        assert errors.count("y has no sample") == bool(said), errors
+        assert not said or line in errors
+    words = ["--dataset", "npz", "--data-dir", "from_one.npz", "--rounds", 1, "--jobs", 1]
+    for name in (["compare", "--methods", "fedavg", "--seeds", "0,1"], ["sweep", "--set", "lr=0.1,0.01"]):
+        assert command(*name, *words, "--out", name[0]).err.count("y has no sample of class 0 (of 0 to 2)") == 1

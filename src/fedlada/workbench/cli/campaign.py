@@ -16,6 +16,7 @@ from fedlada.workbench.campaign.run import Budget, Shard, Work, check_devices
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.cli.output import make_folder
 from fedlada.workbench.cli.values import UserPath
+from fedlada.workbench.labels import say_unused_classes
 from fedlada.workbench.progress import Chores
 
 Command = Callable[..., Any]
@@ -72,7 +73,10 @@ def read_data(requests: Sequence[Request], *, quiet: bool) -> None:
             device_kind(experiment.device)
             key = (experiment.dataset, experiment.data_dir, experiment.image_size)
             if key not in seen:
-                experiment.build_cohorts(experiment.load_data(bars))
+                source = experiment.load_data(bars)
+                experiment.build_cohorts(source)
+                if not quiet:
+                    say_unused_classes(experiment, source)
             seen.add(key)
 
 

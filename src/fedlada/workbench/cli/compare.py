@@ -31,6 +31,7 @@ from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
 from fedlada.workbench.cli.values import UserPath, Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import with_known_cohort
+from fedlada.workbench.labels import say_unused_classes
 from fedlada.workbench.parallel import Job, run_jobs
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.report.command import command_line
@@ -102,6 +103,8 @@ def compare(
         experiments = {key: with_known_cohort(one, lambda: source) for key, one in experiments.items()}
         first = next(iter(experiments.values()))
         first.build_cohorts(source)
+    if not quiet:
+        say_unused_classes(first, source)
     if source.test is None and first.client_test is None:
         raise ValueError(f"a comparison is on the test set, and {first.dataset} returns none: use `fedlada sweep`")
     check_target(list(experiments.values()), source)

@@ -42,6 +42,7 @@ from fedlada.workbench.cli.values import UserPath
 from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import num_clients_of, with_known_cohort
+from fedlada.workbench.labels import say_unused_classes
 from fedlada.workbench.load import refuse_moved_data, stored_experiment
 from fedlada.workbench.progress import Chores
 from fedlada.workbench.report.stored import refuse_several_runs
@@ -151,6 +152,8 @@ def execute(experiment: Experiment, folder: Path, *, quiet: bool, as_json: bool,
         source = experiment.load_data(bars)
     experiment = with_known_cohort(experiment, lambda: source)
     experiment.build_cohorts(source)  # errors about the data are reported first
+    if not quiet:
+        say_unused_classes(experiment, source)
     if checks_target:
         check_target([experiment], source)
     callbacks: list[Callback] = []
