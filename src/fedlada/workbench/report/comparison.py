@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from fedlada.plots.curves import Runs, refuse_unmeasured, seeds_by_name
 from fedlada.training.history import History, Row
-from fedlada.training.shown import plural
 from fedlada.training.target import ACCURACY, accuracy_of, column_of, in_words, judged_by, lower_is_better
 from fedlada.workbench.report.table import NEVER, Table, spread
 
@@ -135,13 +134,14 @@ class Comparison:
     def to_table(self) -> Table:
         """The table that is printed, written and shown on a page."""
         fewest, most = (few(map(len, self.runs.values()), default=0) for few in (min, max))
-        seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+        seeds = str(most) if fewest == most else f"{fewest} to {most}"
+        over = "one seed" if fewest == most == 1 else f"mean ± standard deviation over {seeds} seeds"
         goal = "" if self.target is None else f" target {self.target:g}"
         speed_up = (
             f"Speed-up: rounds to the target, relative to {self.baseline}. {NEVER}: not reached in the rounds run."
         )
         return Table(
-            title=f"{self.short.capitalize()}{goal}, mean ± standard deviation over {seeds}",
+            title=f"{self.short.capitalize()}{goal}, {over}",
             columns=self.columns,
             rows=tuple(tuple(row) for row in self.rows()),
             notes=(
