@@ -12,11 +12,12 @@ from dataclasses import replace
 from filelock import FileLock, Timeout
 
 from command_line import num_rows, rows, running, wait_until
+from fedlada.runs.diverged import DIVERGED_FILE
 from fedlada.workbench.campaign.request import Goal, Milestone, Request
 from fedlada.workbench.campaign.run import Budget, Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.experiment import Experiment
-from fedlada.workbench.parallel import DIVERGED_FILE, Job, run_jobs
+from fedlada.workbench.parallel import Job, run_jobs
 
 ENDLESS = 100_000
 TINY = Experiment(

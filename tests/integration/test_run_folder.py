@@ -124,6 +124,37 @@ def test_when_all_checkpoints_are_damaged_the_run_starts_again(six_rounds, resum
     assert done.stderr.count("the checkpoint before it is used") == 2
 
 
+def test_a_damaged_model_is_called_that(six_rounds, command):
+    final = six_rounds / "model.safetensors"
+    final.write_bytes(final.read_bytes()[:5])
+    said = command("evaluate", six_rounds, code=2).err
+    assert said.startswith(f"fedlada: {final} is damaged, or cannot be read (")
+    assert said.endswith("; without it the newest checkpoint is read: move it away\n")
+    final.unlink()
+    assert "after 6 rounds" in command("evaluate", six_rounds).out
+    final.mkdir()  # as unreadable as a file without permission, which root does not know
+    assert f"{final} is damaged, or cannot be read (" in command("evaluate", six_rounds, code=2).err
+
+
+def test_a_file_that_cannot_be_opened_is_a_sentence(six_rounds, command):
+    path = six_rounds / "metrics.jsonl"
+    path.unlink()
+    path.mkdir()
+    for words in (["evaluate", six_rounds], ["report", six_rounds], ["resume", six_rounds, "--rounds", 8, "--quiet"]):
+        assert command(*words, code=2).err == f"fedlada: {path} cannot be read or written: Is a directory\n"
+
+
+def test_a_run_that_diverged_at_once_has_no_model_and_says_why(tmp_path, command):
+    diverging = ["--method", "fedavg", *QUICK, "--clip-norm", "none"]
+    command("run", *diverging, "--lr", 1e30, "--rounds", 2, "--out", tmp_path / "run", "--quiet", code=1)
+    said = command("evaluate", tmp_path / "run", code=2).err
+    assert f"{tmp_path / 'run'} has no round yet: the run was stopped in round 1, or it diverged there" in said
+    command("sweep", "--set", "lr=1e30", *diverging, "--rounds", 2, "--out", tmp_path / "s", "--jobs", 1, "--quiet")
+    (folder,) = (path.parent for path in tmp_path.glob("s/runs/*/diverged.json"))
+    said = command("evaluate", folder, code=2).err
+    assert f"{folder} has no model, as the run diverged: round 1: " in said
+
+
 def test_lost_metrics_are_noticed(six_rounds, resumed_equals_whole):
     path = six_rounds / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:5]) + '{"round": 6, "lr"')

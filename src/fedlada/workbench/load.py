@@ -26,6 +26,7 @@ from fedlada.models.flat import copied, flatten, in_dtype, model_with, named_for
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint
 from fedlada.runs.clients import read_names, stored_num_clients
 from fedlada.runs.config import how_made, is_experiment, is_federation, read_config
+from fedlada.runs.diverged import diverged_in
 from fedlada.runs.folder import export
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import NO_SINGLE_MODEL, History, client_number, other_model, plot_run
@@ -246,22 +247,32 @@ def refuse_moved_data(folder: Path, experiment: Experiment) -> None:
 
 def _trained(folder: Path, network: nn.Module, num_rounds: int) -> tuple[nn.Module, int]:
     """The latest model and its number of rounds."""
-    final = folder / "model.safetensors"
+    final, checkpoints = folder / "model.safetensors", Checkpoints(folder / "checkpoints")
     if final.exists():
         try:
-            stored = named_for(network, load_file(final))
+            tensors = load_file(final)
+        except (OSError, SafetensorError) as error:
+            way_out = "; without it the newest checkpoint is read: move it away" if checkpoints.rounds() else ""
+            raise ValueError(f"{final} is damaged, or cannot be read ({error}){way_out}") from None
+        try:
+            stored = named_for(network, tensors)
             trained = [stored[name].dtype for name in trainable(network) if name in stored]
             if trained and trained[0].is_floating_point:
                 in_dtype(network, trained[0])
             network.load_state_dict(stored)
-        except (RuntimeError, SafetensorError) as error:
+        except RuntimeError as error:
             # The first line of torch's message has no details.
             raise ValueError(f"{final} does not fit the model: {str(error).splitlines()[-1].strip()}") from None
         return network, num_rounds
-    checkpoints = Checkpoints(folder / "checkpoints")
     for round in checkpoints.rounds():
         try:
             return model_with(network, checkpoints.load_params(round)), round
         except DamagedCheckpoint:
             continue
+    if diverged := diverged_in(folder):
+        raise ValueError(f"{folder} has no model, as the run diverged: {diverged[1]}")
+    if not num_rounds:
+        raise ValueError(
+            f"{folder} has no round yet: the run was stopped in round 1, or it diverged there; resume it, which says so"
+        )
     raise ValueError(f"{folder} has no intact checkpoint yet: resume the run first")

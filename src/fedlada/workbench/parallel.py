@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from fedlada.data.source import Source
+from fedlada.runs.diverged import DIVERGED_FILE
 from fedlada.runs.files import write_json
 from fedlada.runs.folder import discard_states
 from fedlada.training.history import Row
@@ -38,8 +39,6 @@ from fedlada.workbench.words import asked_of_a_full_gpu, show_warnings_as_lines
 
 FOR_THE_PARENT = tuple(number for number in SIGNALS if number != signal.SIGTERM)
 """Signals that a terminal sends to workers too; the parent decides what they do."""
-DIVERGED_FILE = "diverged.json"
-"""File in the folder of a run that diverged, with the round and the error message: it would diverge again."""
 
 
 @dataclass(frozen=True)

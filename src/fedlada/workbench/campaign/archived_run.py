@@ -18,15 +18,14 @@ from fedlada.engines.engine import RAN_BY
 from fedlada.plots.curves import is_number
 from fedlada.runs.archived import is_archived, mark_archived, said_of
 from fedlada.runs.config import EVALUATED_ON, TRAINED_ON, read_config
+from fedlada.runs.diverged import DIVERGED_FILE, diverged_in
 from fedlada.runs.files import write_json
 from fedlada.runs.metrics import is_evaluated, read_rows, write_rows
 from fedlada.runs.parts import PARTS
 from fedlada.training.history import Row
 from fedlada.training.shown import EVALUATED
 from fedlada.workbench.campaign.identity import DECIDES_NOTHING, device_kind, digest, unnamed_data
-from fedlada.workbench.campaign.store import diverged_in
 from fedlada.workbench.experiment import Experiment
-from fedlada.workbench.parallel import DIVERGED_FILE
 
 DECIMALS = 5
 """Digits of losses and drifts: one more than any table shows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,11 +13,11 @@ from filelock import FileLock, Timeout
 
 from fedlada.runs.archived import is_archived
 from fedlada.runs.checkpoints import Checkpoints
+from fedlada.runs.diverged import diverged_in
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.workbench.campaign.identity import digest
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome, Request
-from fedlada.workbench.parallel import DIVERGED_FILE
 from fedlada.workbench.report.listing import read_listing
 
 WRITERS = "`fedlada reproduce` and `fedlada sweep`"
@@ -112,15 +111,6 @@ def runs_in(place: Path) -> list[Path]:
             )
         raise ValueError(f"{place} holds no runs: name a folder that {WRITERS} write")
     return list(runs.values())
-
-
-def diverged_in(folder: Path) -> tuple[int, str] | None:
-    """The last good round of a run that diverged, and its error message."""
-    try:
-        said = json.loads((folder / DIVERGED_FILE).read_bytes())
-        return int(said["round"]), str(said["why"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _can_go_on(folder: Path) -> bool:

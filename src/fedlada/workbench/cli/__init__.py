@@ -56,6 +56,8 @@ COMMANDS = {
     ),
 }
 """Where the commands are, and the first lines of their help."""
+UNREADABLE = (PermissionError, IsADirectoryError, NotADirectoryError)
+"""Errors of the system about a user's own file."""
 
 
 @click.group(
@@ -103,6 +105,8 @@ def main() -> None:
         show_traceback(error)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             sys.exit(_say(f"{error.filename} has a name that is too long for the disk: choose a shorter one", 2))
+        if isinstance(error, UNREADABLE) and error.filename is not None:
+            sys.exit(_say(f"{error.filename} cannot be read or written: {error.strerror}", 2))
         is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
         way_out = "a run with --engine sequential needs less; resume a run that had begun with fedlada resume FOLDER"
         code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else told(error), 1)
