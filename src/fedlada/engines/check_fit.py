@@ -186,7 +186,7 @@ def _changed(name: str) -> ValueError:
 
 
 class Buffers:
-    """Those of a model, which must stay as they are: one may change after many batches, or for large ones only."""
+    """A model's buffers, which must stay as they are: one may change after many batches, or for large ones only."""
 
     def __init__(self, model: nn.Module) -> None:
         self.before = [

@@ -137,7 +137,7 @@ def _is_read(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _own_of(hook: str, arguments: Sequence[Any]) -> list[Any]:
-    """What a hook gets that differs between clients: all but x^t and what the server has sent."""
+    """The arguments of a hook that differ between clients: all but x^t and what the server has sent."""
     if hook == "begin":
         return [arguments[1]]
     found: list[Any] = []
