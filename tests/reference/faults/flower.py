@@ -93,7 +93,8 @@ FAULTS: Faults = {
         "weights = bounded(samples, size_bound)",
         "weights = samples",
     ),
-    "engine: steps as they are said": (ENGINE, "answer = replace(answer, work=believed[client])", "pass"),
+    "engine: steps as they are said": (ENGINE, "replace(got, work=believed[client],", "replace(got,"),
+    "tally: norms of what was not sent": ("engines/tally.py", "not in self.unsent", "not in ()"),
     "weights: samples as they are said": (
         ROUNDS,
         "return bounded(self.nodes.num_examples, self.size_bound)",
@@ -138,6 +139,7 @@ def checks() -> list[Check]:
     found += [
         partial(in_folder, partial(runs.test_new_samples_of_a_node_count_at_once, "fedcm", "examples", caplog=said))
     ]
+    found += [partial(equality.test_a_vector_that_is_not_sent_counts_for_no_combiner, "norm-bound", "v=float32+every3")]
     found += [combiners.test_an_even_learned_bound_equals_numpy, combiners.test_zeros_do_not_count_in_the_learned_bound]
     faulty = faults.test_a_faulty_client_is_left_out_of_its_round_alone
     return [*found, partial(in_folder, partial(faulty, "nan", caplog=said))]

@@ -51,8 +51,8 @@ FAULTS: Faults = {
     ),
     "bias correction off by one": (
         AMSGRAD,
-        "m = m / (1 - self.beta1**tau)",
-        "m = m / (1 - self.beta1**(tau + 1))",
+        "m = m / _sum_of_weights(self.beta1, tau)",
+        "m = m / _sum_of_weights(self.beta1, tau + 1)",
     ),
     "alpha swapped": (
         "methods/local/global_direction.py",

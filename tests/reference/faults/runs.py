@@ -59,8 +59,8 @@ FAULTS: Faults = {
     ),
     "model: an old one stays": (
         FOLDER,
-        '(self.path / "model.safetensors").unlink(missing_ok=True)\n        self._saved',
-        "self._saved",
+        "(self.path / MODEL).unlink(missing_ok=True)\n",
+        "pass\n",
     ),
     "config: clients without their lengths": (
         CONFIG,

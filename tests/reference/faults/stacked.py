@@ -113,6 +113,14 @@ FAULTS: Faults = {
         "_multiples(0, size, device)",
         "_multiples(0, size, device).flip(0)",
     ),
+    "a model's branch is taken for all": ("engines/stacked/choice.py", "and reference.read:", "and False:"),
+    "a transform's branch is taken for all": ("methods/testing/observed.py", "if operations.reads_own:", "if False:"),
+    "few samples tell how they are mixed": ("engines/stacked/choice.py", "reference.check_parts(samples)", "pass"),
+    "subclasses of losses are known": (
+        "engines/stacked/losses.py",
+        "type(loss).__module__ != nn.modules.loss.__name__",
+        "False",
+    ),
     "memory of the first client": (MEMORY, "inward(one.memory[part][name])", "inward(here[0].memory[part][name])"),
     "memory in another order": (
         MEMORY,
@@ -151,7 +159,10 @@ def checks() -> list[Check]:
     found += [partial(traps.test_states_that_are_old_values, traps.RemembersLook())]
     found += [partial(traps.test_classes_may_weigh_more_and_targets_be_ignored, nn.CrossEntropyLoss, torch.float64)]
     found += [partial(traps.test_a_single_target_may_weigh_more_although_it_is_not_on_trial, traps.masked)]
-    found += [partial(contract.test_any_look_is_stacked, look) for look in contract.LOOKS]
+    found += [contract.test_any_look_is_stacked, contract.test_a_look_that_asks_by_numbers_is_each_clients_own]
+    found += [partial(traps.test_a_models_branch_on_a_number_is_each_clients_own, "sum")]
+    found += [traps.test_a_subclass_of_a_loss_of_torchs_is_tried_like_any_other]
+    found += [partial(traps.test_what_depends_on_the_size_of_a_batch_is_not_filled_up, traps.InGroups())]
     found += [partial(suite.test_losses, suite.squared), suite.test_a_loss_that_compares_samples]
     found += [partial(suite.test_every_method, name, places) for name, places in ENGINES]
     found += [partial(suite.test_layers, "plain"), partial(held.test_engines_agree, "convolutional")]
