@@ -170,8 +170,31 @@ class LookByNumbers(LocalTransform):
         return point + 0.1 * first, local
 
 
-def test_any_look_is_stacked():
-    method = FederatedMethod(name="mine", local=(TwoLooks(),), server=SGD())
+@dataclass(frozen=True, kw_only=True)
+class LookByRound(LocalTransform):
+    """Asks more often in later rounds, by a number that the server sends to all."""
+
+    elementwise = True
+
+    def init_shared(self, params):
+        return {"round": params.new_ones(1)}
+
+    def merge(self, shared, mean, round):
+        return {"round": shared["round"] + 1}
+
+    def look(self, point, local, step, gradient_at):
+        first = gradient_at(point)
+        if step.shared["round"].flatten()[0] > 1:
+            point = point - 0.1 * gradient_at(point + 0.01)
+        return point + 0.1 * first, local
+
+
+LOOKS = [TwoLooks(), LookByRound()]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_any_look_is_stacked(look):
+    method = FederatedMethod(name="mine", local=(look,), server=SGD())
     one, other = (run(method, engine=engine, dtype=torch.float64) for engine in ("sequential", "stacked"))
     assert other.engine == "stacked"
     torch.testing.assert_close(one.server.params, other.server.params, rtol=1e-10, atol=1e-12)
