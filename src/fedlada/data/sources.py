@@ -21,11 +21,12 @@ from fedlada.data.images import STANDARDIZE, Bytes, Images, are_images, channel_
 from fedlada.data.leaf import load_leaf
 from fedlada.data.npz import read_npz
 from fedlada.data.own import divided, is_own_data, named_data
+from fedlada.data.paths import user_path
 from fedlada.data.source import Source
 from fedlada.data.text import NUM_CHARACTERS, SPACING, WINDOW, load_docstrings
 from fedlada.federation.randomness import Ints
 from fedlada.methods.imported import check_written
-from fedlada.methods.validation import count, one_of, user_path
+from fedlada.methods.validation import count, one_of
 
 AUGMENTATIONS = {"none": None, "authors": "half", "crop": "always"}
 """How often an image is cropped at random; both kinds also flip every second one."""

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
+from fedlada.data.paths import user_path
 from fedlada.data.samples import as_samples
 from fedlada.engines.evaluation import EvaluationOptions, Loss, Metric
 from fedlada.engines.inputs import inputs_for
@@ -35,7 +36,7 @@ from fedlada.flower.stored import StoresExamples, run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
-from fedlada.methods.validation import count, one_of, seed_number, user_path
+from fedlada.methods.validation import count, one_of, seed_number
 from fedlada.models.flat import copied, trainable, trained_digest, untrained_digest
 from fedlada.runs.config import describe_loss
 from fedlada.runs.folder import RunFolder

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import types
 import typing
 from collections.abc import Sequence
 from dataclasses import field, fields
 from functools import cache
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 SMALLEST_FLOAT32 = 2.0**-126
@@ -96,13 +94,6 @@ def seed_number(value: object) -> int:
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed must be between 0 and 2^64 - 1, got {seed}")
     return seed
-
-
-def user_path(name: str, value: str | Path) -> Path:
-    """A path as users write it: `~` is their home folder; an empty one would be the current folder, and is refused."""
-    if value == "":
-        raise ValueError(f"{name} is empty: name a folder, or . for the current one")
-    return Path(os.path.expanduser(value))
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:

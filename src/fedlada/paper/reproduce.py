@@ -11,8 +11,9 @@ from typing import Any
 import click
 import torch
 
+from fedlada.data.paths import user_path
 from fedlada.engines.threads import cpu_threads
-from fedlada.methods.validation import nearest, user_path
+from fedlada.methods.validation import nearest
 from fedlada.paper.choices import PRESETS
 from fedlada.paper.describe import hyper_parameter_table, setting_notes
 from fedlada.paper.published import DATASETS, NAMES

@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from fedlada.data.paths import user_path
 from fedlada.engines.engine import RAN_BY
-from fedlada.methods.validation import count, positive, user_path
+from fedlada.methods.validation import count, positive
 from fedlada.models.flat import plain_state
 from fedlada.runs import archived, client_metrics
 from fedlada.runs.aside import METRICS, MODEL, keep_aside, only_results_left

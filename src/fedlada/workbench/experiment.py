@@ -16,6 +16,7 @@ from torch import nn
 from fedlada.api import simulate
 from fedlada.data.image_folder import Progress
 from fedlada.data.images import STANDARDIZE
+from fedlada.data.paths import user_path
 from fedlada.data.source import Source
 from fedlada.data.sources import AUGMENTATIONS, DATASETS, check_data_name, load_dataset
 from fedlada.engines.choice import ENGINES
@@ -30,7 +31,7 @@ from fedlada.methods.factory import check_hyper, check_method_name, hyper_parame
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.recipes import RECIPES
 from fedlada.methods.testing.attacks import as_attack
-from fedlada.methods.validation import count, field_types, one_of, option, seed_number, user_path
+from fedlada.methods.validation import count, field_types, one_of, option, seed_number
 from fedlada.models import TEXT_MODELS
 from fedlada.models.factory import check_model_name, model_factory
 from fedlada.runs.files import read_object

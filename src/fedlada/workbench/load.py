@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from fedlada.data.given import Collate
 from fedlada.data.own import is_own_data, refuse_untrusted_data
+from fedlada.data.paths import user_path
 from fedlada.engines.engine import RAN_BY
 from fedlada.engines.evaluation import AS_USUAL, Loss, Metric, evaluate_trained
 from fedlada.engines.inputs import Inputs
 from fedlada.methods.factory import refuse_untrusted
-from fedlada.methods.validation import user_path
 from fedlada.models.factory import trusted_factory
 from fedlada.models.flat import copied, flatten, in_dtype, model_with, named_for, trainable
 from fedlada.runs.checkpoints import Checkpoints, DamagedCheckpoint

@@ -160,13 +160,11 @@ class _Reference:
 
         A short batch is filled up, so that its samples are computed beside others.
         """
-        if self.elements.made:
+        if self.elements.made or len(samples) < 2:
             return  # masks depend on the place in the batch
         rows = permutation(bits(0, "parts"), len(samples))[:MOST_TRIED]
         with randomness_restored():
             x = floats_as(samples.batch(rows)[0], torch.float64)
-        if len(rows) < 2:
-            return
         cut = max(1, len(rows) // 3)
         with torch.no_grad():
             try:

@@ -37,5 +37,6 @@ class NumbersRead(TorchFunctionMode):
         if is_common:
             self.common |= made
         else:  # written in place
-            self.common = {key: one for key, one in self.common.items() if key not in made}
+            for key in made:
+                self.common.pop(key, None)
         return result

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from fedlada.data.paths import user_path
 from fedlada.methods.factory import check_method_name, is_own
-from fedlada.methods.validation import nearest, user_path
+from fedlada.methods.validation import nearest
 from fedlada.training.target import Target
 
 OFF = "none"
