@@ -26,8 +26,9 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
+import torch
 import torch._dynamo.compiled_autograd  # torch imports it when it is used, else in every fork
-import torch.distributed.tensor  # noqa: F401  (as the one above)
+import torch.distributed.tensor  # as the one above
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src" / "fedlada"
@@ -164,17 +165,20 @@ def caught_at(checks: list, order: list[int]) -> dict:
         try:
             with redirect_stdout(io.StringIO()):
                 checks[number]()
-        except AssertionError as wrong:
-            if not is_of_the_library(wrong):
+        except (Exception, pytest.fail.Exception) as raised:
+            if is_a_wrong_value(raised):
                 return {"caught": number, "error": "", "seconds": seconds}
-            error = wrong
-        except pytest.fail.Exception as missing:  # what should have been refused was not: no wrong value either
-            error = missing
-        except Exception as other:  # says that something is wrong, but is no wrong value: another check may find it
-            error = other
+            error = raised  # says that something is wrong, but is no wrong value: another check may find it
         seconds.append((number, time.process_time() - start))
         first = first or (f"{type(error).__name__}: {error}" if error else "")
     return {"caught": None, "error": first, "seconds": seconds}
+
+
+def is_a_wrong_value(error: BaseException | None) -> bool:
+    """Whether a test found one; a warning that is missing too does not hide it, nor is it one alone."""
+    if isinstance(error, pytest.fail.Exception):  # `pytest.warns` raises it in place of what its block raised
+        error = error.__context__
+    return isinstance(error, AssertionError) and not is_of_the_library(error)
 
 
 def is_of_the_library(error: BaseException) -> bool:
@@ -184,5 +188,5 @@ def is_of_the_library(error: BaseException) -> bool:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)  # a fork of a process whose threads have worked would wait for them
     main(sys.argv[1:])

@@ -162,6 +162,7 @@ def checks() -> list[Check]:
     found += [partial(contract.test_any_look_is_stacked, look) for look in contract.LOOKS]
     found += [contract.test_a_look_that_asks_by_numbers_is_each_clients_own]
     found += [partial(traps.test_a_models_branch_on_a_number_is_each_clients_own, "sum")]
+    found += [partial(traps.test_a_transforms_branch_on_a_number_is_each_clients_own, nn.Linear(4, 3))]
     found += [traps.test_a_subclass_of_a_loss_of_torchs_is_tried_like_any_other]
     found += [partial(traps.test_what_depends_on_the_size_of_a_batch_is_not_filled_up, traps.InGroups())]
     found += [partial(suite.test_losses, suite.squared), suite.test_a_loss_that_compares_samples]
