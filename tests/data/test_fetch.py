@@ -9,9 +9,11 @@ import io
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -150,14 +152,16 @@ def zipped(*entries):
     return buffer.getvalue()
 
 
+OWNED = Path(tempfile.gettempdir(), "owned-by-fedlada-test")
 HOSTILE = {
     "dots.tar.gz": tar(("set/a", b"1"), ("../owned", b"2")),
     "deep.tar.gz": tar(("set/../../owned", b"2")),
     "link.tar.gz": tar(("set/link", "/etc"), ("set/link/owned", b"2")),
     "outside.tar.gz": tar(("set/link", "../../owned")),
+    "absolute.tar.gz": tar((str(OWNED), b"2")),
     "dots.zip": zipped(("set/a", b"1"), ("../owned", b"2")),
     "deep.zip": zipped(("set/../../owned", b"2")),
-    "absolute.zip": zipped(("/tmp/owned-by-fedlada-test", b"2")),
+    "absolute.zip": zipped((str(OWNED), b"2")),
     "backslash.zip": zipped(("set\\..\\..\\owned", b"2")),
 }
 
@@ -170,13 +174,7 @@ def test_nothing_leaves_the_folder(tmp_path, name):
     with pytest.raises(CannotFetch):
         unpack(inside / name, inside / "set")
     assert [path.name for path in tmp_path.rglob("*")] == ["data", name]
-
-
-def test_an_absolute_path_in_a_tar_stays_inside(tmp_path):
-    """tarfile's data filter takes the leading slash away instead of refusing."""
-    (tmp_path / "a.tar.gz").write_bytes(tar(("/set/a", b"1")))
-    unpack(tmp_path / "a.tar.gz", tmp_path / "set")
-    assert (tmp_path / "set" / "a").read_bytes() == b"1"
+    assert not OWNED.exists()
 
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])

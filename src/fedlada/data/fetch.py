@@ -218,8 +218,7 @@ def unpack(archive: Path, target: Path) -> None:
         if archive.suffix == ".zip":
             _unpack_zip(archive, work)
         else:
-            with tarfile.open(archive) as file:
-                file.extractall(work, filter="data")  # refuses absolute paths, "..", links that leave, devices
+            _unpack_tar(archive, work)
         if not (work / target.name).is_dir():
             raise CannotFetch(f"{archive} holds no folder {target.name}: it is not the official archive")
         if target.is_dir():
@@ -234,7 +233,24 @@ def unpack(archive: Path, target: Path) -> None:
 def _unpack_zip(archive: Path, work: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         for entry in file.infolist():
-            # zipfile would silently change such a name; it is refused instead.
-            if Path(entry.filename).is_absolute() or ".." in Path(entry.filename).parts or "\\" in entry.filename:
-                raise CannotFetch(f"{archive} holds {entry.filename!r}, which would leave its folder")
+            _check_name(archive, entry.filename)  # zipfile would silently change one that leaves
         file.extractall(work)
+
+
+def _unpack_tar(archive: Path, work: Path) -> None:
+    """tarfile's own filters came with Python 3.11.4, and Debian 12 has 3.11.2."""
+    with tarfile.open(archive) as file:
+        for entry in file:
+            _check_name(archive, entry.name)
+            if not entry.isreg() and not entry.isdir():
+                raise CannotFetch(f"{archive} holds {entry.name!r}, which is neither a file nor a folder")
+            target = work / entry.name
+            (target if entry.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
+            if content := file.extractfile(entry):
+                with content, target.open("wb") as out:
+                    shutil.copyfileobj(content, out)
+
+
+def _check_name(archive: Path, name: str) -> None:
+    if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
+        raise CannotFetch(f"{archive} holds {name!r}, which would leave its folder")
