@@ -21,6 +21,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -53,33 +54,47 @@ def main(groups: list[str]) -> None:
         CAUGHT_BY.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
-def try_group(group, known: dict[str, int]) -> dict[str, int]:
+def try_group(group, known: dict[str, str]) -> dict[str, str]:
     """Plant every fault of a group and say by which check each was caught; without any, these find nothing wrong."""
     for file, _, _ in group.FAULTS.values():
         importlib.import_module(f"fedlada.{file.removesuffix('.py').replace('/', '.')}")
     checks, functions = group.checks(), functions_of_the_library()
+    names = [name_of(check) for check in checks]
     seconds: dict[int, float] = {}
-    caught_by: dict[str, int] = {}
+    caught_by: dict[str, str] = {}
+    caught: set[int] = set()
     for fault, change in group.FAULTS.items():
         try:
             planted = faulty(functions, *change)
         except LookupError as error:
             print(f"stale: {fault}: {error}")
             continue
-        order = sorted(range(len(checks)), key=lambda number: (number != known.get(fault), seconds.get(number, 0.0)))
+        order = sorted(
+            range(len(checks)), key=lambda number: (names[number] != known.get(fault), seconds.get(number, 0.0))
+        )
         answer = in_a_fork(planted, checks, order)
         seconds |= dict(answer["seconds"])
         if answer["caught"] is not None:
-            caught_by[fault] = answer["caught"]
+            caught_by[fault] = names[answer["caught"]]
+            caught.add(answer["caught"])
             seconds[answer["caught"]] = 0.0  # it may well catch the next one
         elif answer["error"]:
             print(f"an error instead of a wrong value: {fault}: {answer['error']}")
         else:
             print(f"missed: {fault}")
-    answer = in_a_fork([], checks, sorted(set(caught_by.values())))
+    answer = in_a_fork([], checks, sorted(caught))
     if answer["caught"] is not None or answer["error"]:
         print(f"false alarm: {answer['caught']} {answer['error']}")
     return caught_by
+
+
+def name_of(check: object) -> str:
+    """A test with what it is called with; by it a check is known when others have come before it."""
+    if isinstance(check, partial):
+        return " ".join(map(name_of, (check.func, *check.args, *check.keywords.values())))
+    if isinstance(check, (str, int, float)):
+        return str(check)
+    return getattr(check, "__qualname__", type(check).__qualname__)
 
 
 def faulty(functions: Functions, file: str, old: str, new: str) -> Planted:
