@@ -25,6 +25,7 @@ from fedlada.engines.default_loss import (
 )
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.refusal import refused
+from fedlada.engines.untrained import Untrained
 from fedlada.federation.randomness import Ints, bits, permutation
 from fedlada.models.call import call, only_logits
 from fedlada.models.flat import FlatModel
@@ -42,16 +43,17 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
     """
     check_loss(loss)
     module = model.module
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    untrained = Untrained(module)
     model.train()
     with torch.set_grad_enabled(what == TRAINING), _own_randomness(module):
         chosen, value = _tried(module, samples, np.arange(min(TRIED[0], len(samples))), loss, what)
         if what == TRAINING:
+            _refuse_other_copy(model, value)
             _check_gradient(model, samples, chosen, value)
             if processes.is_first():
                 _say_doubts(chosen, loss is None, module, samples)
     _check_memory(model)
-    _check_buffers(module, before)
+    untrained.check(thoroughly=True)
     return chosen
 
 
@@ -92,6 +94,23 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     if not isinstance(value, Tensor) or value.ndim != 0:
         raise ValueError(f"the loss must give one number for a batch, got {shape_of(value)}")
     return chosen, value
+
+
+def _refuse_other_copy(model: FlatModel, value: Tensor) -> None:
+    """Refuse a loss that computes with the user's model, which is not the copy that is trained."""
+    given = {id(one): name for name, one in model.given.named_parameters() if one.requires_grad}
+    waiting, seen = [value.grad_fn], set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if name := given.get(id(getattr(node, "variable", None))):
+            raise ValueError(
+                f"the loss computes with {name!r} of the model that was given, and a copy of it is trained: return "
+                "from forward what the loss needs"
+            )
+        waiting.extend(following for following, _ in node.next_functions)
 
 
 def _way_out(loss: Loss, output: Any, y: Any) -> str:
@@ -170,37 +189,3 @@ def _say_doubts(loss: Loss, is_default: bool, module: nn.Module, samples: Sample
             "with one logit each make y integers, or give loss=nn.BCEWithLogitsLoss()",
             stacklevel=2,
         )
-
-
-def _check_buffers(module: nn.Module, before: dict[str, Tensor]) -> None:
-    for name, buffer in module.named_buffers():
-        if name not in before or not torch.equal(buffer, before[name]):
-            raise _changed(name)
-
-
-def _changed(name: str) -> ValueError:
-    return ValueError(
-        f"the forward pass changes the buffer {name!r}, and no server averages buffers: make it a parameter, convert "
-        "BatchNorm with fedlada.models.group_norm(model), or freeze that part (requires_grad_(False) and .eval())"
-    )
-
-
-class Buffers:
-    """A model's buffers, which must stay as they are: one may change after many batches, or for large ones only."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.before = [
-            (module, name, one)
-            for module in model.modules()
-            for name, one in module._buffers.items()
-            if one is not None
-        ]
-        self.versions = [one._version for *_, one in self.before]
-        self.values = [one.clone() for *_, one in self.before]
-
-    def check(self) -> None:
-        """Refuse a model that has changed one."""
-        for (module, name, before), version, value in zip(self.before, self.versions, self.values, strict=True):
-            now = module._buffers.get(name)
-            if (now is not before or now._version != version) and (now is None or not torch.equal(now, value)):
-                raise _changed(name)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.check_fit import Buffers, check_fit
+from fedlada.engines.check_fit import check_fit
 from fedlada.engines.cpu_kernels import fast_cpu_kernels
 from fedlada.engines.cpu_layout import Forward, forward_for
 from fedlada.engines.cpu_memory import freed_memory_kept
@@ -23,6 +23,7 @@ from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
 from fedlada.engines.quiet import quiet_recurrent
 from fedlada.engines.tally import Answer, Answers, answer_of
+from fedlada.engines.untrained import Untrained
 from fedlada.engines.writes import Writes
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.federation.randomness import seed_generators, seed_python
@@ -61,15 +62,17 @@ class SequentialEngine(Engine):
             self.forward = forward_for(self.flat.module, x)
             self.seeds_python = not isinstance(samples, ArraySamples) or method.may_draw or drawn()
             """Whether a user's code may draw from the generators of Python and NumPy, which takes time to seed."""
+        self.writes = writes.found
+        """Whether the model writes to its own parameters, as an embedding with `max_norm` does."""
         # The model's own memory can hold a client's parameters if nobody else reads or writes them.
-        self.in_place = type(self.method) is FederatedMethod and not self.method.local and not writes.found
+        self.in_place = type(self.method) is FederatedMethod and not self.method.local and not self.writes
         self.signed_zeros = False
         """Whether zeros in gradients may be negative, as autograd gives them: no parameter of the client is one."""
         self.looked_at: Tensor | None = None
         """The parameters of which that was found: those of all clients of a round, most often."""
         self.is_checked = not self.method.local
         """Whether a client was seen to leave its broadcast and its memory as they were."""
-        self.buffers = Buffers(self.flat.module)
+        self.untrained = Untrained(self.flat.module)
         self.why = f"one client after another on {device.type}"
 
     def initial_params(self) -> Tensor:
@@ -135,15 +138,17 @@ class SequentialEngine(Engine):
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
         before = {} if self.is_checked else _versions(broadcast, kept)
         local = self.method.begin(broadcast, kept, lr=lr)
+        if self.writes:
+            local = replace(local, params=local.params.clone())
         dropouts = dropout_of_steps(self.elements, work, self.device)
         with quiet_recurrent(self.flat.module):
             for batch, words, dropout in zip(work.batches, work.words, dropouts, strict=True):
                 gradient_at = BatchGradient(
-                    self.flat, self.loss, *self.samples.batch(batch, words), dropout, self.forward
+                    self.flat, self.loss, *self.samples.batch(batch, words), dropout, self.forward, writes=self.writes
                 )
                 local = self._step(local, gradient_at)
                 losses += gradient_at.first_loss
-        self.buffers.check()
+        self.untrained.check()
         upload, new_kept = self.method.finish(local, work.num_steps)
         if not self.is_checked:
             self._refuse_writes(before, _versions(broadcast, kept))
@@ -178,13 +183,27 @@ def _versions(*states: Broadcast | Kept) -> dict[str, int]:
 class BatchGradient:
     """A step's stochastic gradient as a function of the point: the same batch and the same random numbers each time."""
 
-    def __init__(self, flat: FlatModel, loss: Loss, x: Any, y: Any, dropout: MakeMode, forward: Forward = call) -> None:
+    def __init__(
+        self,
+        flat: FlatModel,
+        loss: Loss,
+        x: Any,
+        y: Any,
+        dropout: MakeMode,
+        forward: Forward = call,
+        *,
+        writes: bool = False,
+    ) -> None:
         self.flat, self.loss, self.x, self.y, self.dropout, self.forward = flat, loss, x, y, dropout, forward
+        self.writes = writes
         self.first_loss: Tensor | float = math.nan
         self._random_states: list[Tensor] | None = None
 
     def __call__(self, point: Tensor) -> Tensor:
-        return self.flat.gradient_of(self.loss_at(point))
+        gradient = self.flat.gradient_of(self.loss_at(point))
+        if self.writes:
+            point.copy_(self.flat.vector)  # what the forward pass wrote stays, as in a loop by hand
+        return gradient
 
     def loss_at(self, point: Tensor) -> Tensor:
         """The loss of the batch at that point, with the graph that gives its gradient."""

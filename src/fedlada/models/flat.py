@@ -109,11 +109,23 @@ def refuse_torchscript(model: nn.Module) -> None:
             )
 
 
+def refuse_hooks(model: nn.Module) -> None:
+    """Refuse hooks on parameters: a copy is trained, which has none of them."""
+    for name, one in trainable(model).items():
+        if one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None):
+            raise ValueError(
+                f"the parameter {name!r} has a hook, which the copy that is trained would not have: change the "
+                "gradient in a local transform (docs/own-method.md), or mask the parameter in forward"
+            )
+
+
 class FlatModel:
     """A private copy of a model whose trainable parameters are views of one vector: loading them is one copy."""
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
         refuse_torchscript(model)
+        refuse_hooks(model)
+        self.given = model
         self.module = private_copy(model, device, dtype)
         self._frozen_in_eval = {name for name, one in self.module.named_modules() if not one.training}
         self.train()

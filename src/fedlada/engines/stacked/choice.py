@@ -23,6 +23,7 @@ from fedlada.engines.stacked.losses import MOST_SCORES, client_losses
 from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNetwork
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.engines.stacked.numbers_read import NumbersRead
+from fedlada.engines.writes import Writes
 from fedlada.federation.randomness import bits, permutation
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.models.call import call
@@ -145,12 +146,14 @@ class _Reference:
     def _forward(self) -> Any:
         watch = NumbersRead(self.flat.module)
         try:
-            with self._dropout(0), watch:
+            with self._dropout(0), watch, Writes(self.flat.vector) as writes:
                 output = call(self.flat.module, self._inputs(slice(CHECK_BATCH)))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             raise NotStackable(f"it cannot be tried in float64: {first_line(error)}") from None
+        if writes.found:
+            raise NotStackable("its forward pass writes to its own parameters")
         self.read = watch.found
         """The call by which the forward pass reads a number in Python."""
         return output.detach() if isinstance(output, Tensor) else output

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples, Samples
-from fedlada.engines.check_fit import Buffers, check_fit
+from fedlada.engines.check_fit import check_fit
 from fedlada.engines.deterministic import same_bits_every_time
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import AS_USUAL, EvaluationOptions, Loss, Metric, evaluate
@@ -30,6 +30,7 @@ from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.engines.stacked.precision import resolve_precision
 from fedlada.engines.stacked.stack import Stack
 from fedlada.engines.tally import Answer, Answers
+from fedlada.engines.untrained import Untrained
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
@@ -98,7 +99,7 @@ class StackedEngine(Engine):
             if why:
                 way = "; declare elementwise = True if it does not matter" if why.startswith("may") else ""
                 raise NotStackable(f"a transform of {method.name} {why} of the parameters, which stacking changes{way}")
-        self.buffers = Buffers(self.network.module)
+        self.untrained = Untrained(self.network.module)
         self.memories = Memories(layout, self.flat.vector)
         self.cohort_size, self.max_places = cohort_size, max_places
         # A resumed run that met smaller batches first would compute with other padding.
@@ -216,7 +217,7 @@ class StackedEngine(Engine):
         key = (work[0].seed, places, stack.batch_size)
         feed = self.feeds.pop(key, None) or self._feed(work, places, stack.batch_size)
         stack.run(broadcast, kept, work, lr, feed)
-        self.buffers.check()
+        self.untrained.check()
         if self.while_waiting is not None:
             self.while_waiting()
         upload, new_kept = stack.finish()
