@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import fedlada
 from fedlada import recipes
-from fedlada.runs.code import _Reader, changed
+from fedlada.runs.code import SETTINGS, _Reader, changed
 from tasks import blobs, small_net
 
 MODULE = """
@@ -116,7 +116,7 @@ def rerun(tmp_path, monkeypatch, capsys):
 def test_every_own_part_is_watched(rerun, tmp_path):
     assert rerun() == ""
     names = json.loads((tmp_path / "run" / "config.json").read_text())["ran_by"]["code"]
-    assert set(names) == {"python", "model", "Mine", "Server", "Cohorts", "Net", "loss", "rate", "spread"}
+    assert set(names) == {"python", "model", SETTINGS, "Mine", "Server", "Cohorts", "Net", "loss", "rate", "spread"}
     for old, new, name in (
         ("update * 1.0", "update * -1.0", "Mine"),
         ("SCALE = 1.0", "SCALE = 2.0", "loss"),
@@ -203,6 +203,32 @@ def test_values_that_a_loss_holds_count(one, other, name, tmp_path, capsys):
     assert f"the code of `{name}` has changed" in capsys.readouterr().err
 
 
+class Attentive(nn.Module):
+    """A setting that its text does not have, and a memory; neither have the heads of torch's attention a text."""
+
+    def __init__(self, heads=1, scale=1.0):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, heads, batch_first=True)
+        self.last, self.scale, self.calls = nn.Linear(4, 3), scale, 0
+
+    def forward(self, x):
+        self.calls += 1
+        x = x[:, None, :4]
+        return self.scale * self.last(self.attention(x, x, x, need_weights=False)[0][:, 0])
+
+
+@pytest.mark.parametrize("other", [{"heads": 2}, {"scale": 2.0}])
+def test_values_that_layers_hold_count(other, tmp_path, capsys):
+    options = {"method": "fedavg", "lr": 0.05, "device": "cpu", "out": tmp_path}
+    fedlada.simulate(Attentive, (X, Y), rounds=1, **options)
+    model = Attentive()
+    model.calls = 7
+    fedlada.simulate(model, (X, Y), rounds=2, **options)
+    assert "changed" not in capsys.readouterr().err
+    fedlada.simulate(lambda: Attentive(**other), (X, Y), rounds=3, **options)
+    assert f"the code of `{SETTINGS}` has changed" in capsys.readouterr().err
+
+
 def test_folders_of_earlier_versions_and_of_another_python_go_on_silently(tmp_path, capsys):
     run(tmp_path, loss=scaled(1.0))
     path = tmp_path / "config.json"
@@ -235,7 +261,7 @@ def test_a_run_that_failed_at_once_starts_with_the_new_code(tmp_path, capsys):
 
 def test_libraries_are_not_watched(tmp_path):
     run(tmp_path, loss=nn.CrossEntropyLoss())
-    assert set(json.loads((tmp_path / "config.json").read_text())["ran_by"]["code"]) == {"python", "model"}
+    assert set(json.loads((tmp_path / "config.json").read_text())["ran_by"]["code"]) == {"python", "model", SETTINGS}
     assert changed({}, {"python": "3.11", "loss": "a"}) == []
 
 

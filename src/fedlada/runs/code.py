@@ -19,7 +19,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedlada.runs.parts import describe_value
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CODE = "code"
 PYTHON = "python"
 """Key of the version of Python, among the names whose code was digested."""
+SETTINGS = "model's attributes"
+"""Key of numbers and texts that the layers hold, such as heads of attention, which are not in the model's text."""
 LARGEST = 10_000
 """Most elements of a tensor that is a part of a function, as weights of classes are."""
 SIMPLE = (int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device)
@@ -44,7 +46,7 @@ ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 def code_of(simulation: Simulation) -> dict[str, str]:
     """A digest of the model's layers, and of each of the user's own classes and functions that decide the run."""
     model = simulation.engine.model(simulation.server.params)
-    found = {"model": [re.sub(r" at 0x\w+", "", repr(model))]}
+    found = {"model": [re.sub(r" at 0x\w+", "", repr(model))], SETTINGS: _settings(model)}
     for role, thing in [*_deciding(simulation), *((type(one).__qualname__, type(one)) for one in model.modules())]:
         try:
             text = _Reader().read(thing)
@@ -56,11 +58,21 @@ def code_of(simulation: Simulation) -> dict[str, str]:
     return {PYTHON: "{}.{}".format(*sys.version_info), **digests}
 
 
+def _settings(model: nn.Module) -> list[str]:
+    """The plain attributes of each layer that only its making sets."""
+    found, later = [], {kind: {"training"} | _set_later(kind) for kind in {type(one) for one in model.modules()}}
+    for path, module in model.named_modules():
+        held = {name: one for name, one in vars(module).items() if isinstance(one, SIMPLE) and name[:1] != "_"}
+        found += [f"{path}.{name}={one!r}" for name, one in sorted(held.items()) if name not in later[type(module)]]
+    return found
+
+
 def changed(stored: Any, now: Mapping[str, str]) -> list[str]:
     """Names whose code differs from the stored one; none where that is of another version of Python, or missing."""
     if not isinstance(stored, Mapping) or stored.get(PYTHON) != now.get(PYTHON):
         return []
-    return [name for name, digest in now.items() if stored.get(name, digest) != digest]
+    found = [name for name, digest in now.items() if stored.get(name, digest) != digest]
+    return [name for name in found if name != SETTINGS or "model" not in found]  # other layers have other attributes
 
 
 def _deciding(simulation: Simulation) -> Iterator[tuple[str, Any]]:
@@ -165,16 +177,21 @@ class _Reader:
         if not _is_own(kind) or id(value) in self.seen:
             return kind.__qualname__
         self.seen.add(id(value))
-        methods = [
-            one
-            for own in kind.__mro__
-            for name, one in vars(own).items()
-            if isinstance(one, FunctionType) and name not in ("__init__", "__post_init__")
-        ]
-        memory = {one.argval for method in methods for one in _steps(method.__code__) if one.opname == "STORE_ATTR"}
+        memory = _set_later(kind)
         held = getattr(value, "__dict__", {})
         kept = {name: one for name, one in held.items() if name not in memory and isinstance(one, (*FIXED, Tensor))}
         return f"{self.read(kind)} with {self.read(kept)}"
+
+
+def _set_later(kind: type) -> set[str]:
+    """The names of attributes that methods of a class set after its making: its memory."""
+    methods = [
+        one
+        for own in kind.__mro__
+        for name, one in (vars(own).items() if own is not nn.Module else ())
+        if isinstance(one, FunctionType) and name not in ("__init__", "__post_init__")
+    ]
+    return {one.argval for method in methods for one in _steps(method.__code__) if one.opname == "STORE_ATTR"}
 
 
 def _steps(code: CodeType) -> list[dis.Instruction]:
