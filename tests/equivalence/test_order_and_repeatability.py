@@ -165,6 +165,26 @@ def test_a_model_may_draw_from_pythons_generator():
     assert same_bits(first.server, second.server)
 
 
+@pytest.mark.parametrize("kind", GLOBAL)
+def test_what_an_evaluation_draws_follows_the_seed(kind, tmp_path):
+    """A model or metric may draw where the data are in memory too."""
+    x, y = blobs()
+
+    def own(**changes):
+        settings = {"test": (x, y), "client_test": 0.3, "metrics": {"drawn": lambda *_: GLOBAL[kind]()}}
+        return fedlada.simulate(Scaled, (x, y), method="fedavg", partition=UNEQUAL, **settings, **changes)
+
+    disturb(1)
+    expected = [draw() for draw in GLOBAL.values()]
+    disturb(1)
+    first = own(rounds=4)
+    assert [draw() for draw in GLOBAL.values()] == expected
+    own(rounds=2, out=tmp_path)
+    disturb(2)
+    for again in (own(rounds=4), own(rounds=4, out=tmp_path)):
+        assert without_time(first.history) == without_time(again.history)
+
+
 def test_data_in_memory_do_not_pay_for_seeding():
     cpu = torch.device("cpu")
     data = ((blobs(), False), (Shifted(float), True))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from fedlada.data.samples import ArraySamples, Samples
+from fedlada.data.samples import Samples
 from fedlada.engines.clients import ClientTest, Measured
 from fedlada.engines.engine import Engine
 from fedlada.engines.evaluation import EvaluationOptions, Metric, check_metrics, replaces_built_in
@@ -149,17 +149,15 @@ class Measures:
                 continue
             others = self.engine.method.other_models(server) if one.with_others else {}
             for ending, params in {"": server.params, **others}.items():
-                with self._seeded(f"{one.name} {ending}", row["round"], one.samples):
+                with self._seeded(f"{one.name} {ending}", row["round"]):
                     measured = self.engine.evaluate(params, one.samples, one.metrics, self.options)
                 of = f"_of_{ending}" if ending else ""
                 row.update({f"{one.name}_{key}{of}": finite(value) for key, value in measured.items()})
         if self.each_client is not None:
             self._add_clients(self.each_client, row, server, kept, is_last=is_last)
 
-    def _seeded(self, what: str, round: int, samples: Samples) -> AbstractContextManager[None]:
-        """Seed the numbers that a user's data set may draw when it is read; data in memory draw none."""
-        if isinstance(samples, ArraySamples):
-            return nullcontext()
+    def _seeded(self, what: str, round: int) -> AbstractContextManager[None]:
+        """Seed the numbers that a user's data set, model, loss or metric may draw."""
         return seeded(torch_seed(self.seed, f"evaluation {what}", round), self.engine.device)
 
     def _add_clients(
@@ -177,12 +175,12 @@ class Measures:
                     values[f"{prefix}_{what}"] = [None if one is None else finite(one) for one in own]
 
         if (is_last or round % options.eval_every == 0) and "client_loss" not in values:
-            with self._seeded("client", round, each.test.samples):
+            with self._seeded("client", round):
                 add("client", each.measured(server, kept))
         every = options.personal_every or options.eval_every
         if options.personal_steps and (is_last or round % every == 0) and "personal_loss" not in values:
             at_once = max(1, len(row["clients"]) + len(row["refused"]))
-            with self._seeded("personal", round, each.test.samples):
+            with self._seeded("personal", round):
                 add("personal", each.fine_tuned(server, kept, round=round, lr=row["lr"], at_once=at_once))
         if len(values) > 1:
             self.by_client = values
