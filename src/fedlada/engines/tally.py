@@ -97,6 +97,16 @@ class CohortResult:
     norms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The norms of the accepted uploads' vectors, if the combiner needs them."""
 
+    def drift(self, params: Tensor) -> float | None:
+        """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i."""
+        if self.mean is None:
+            return None
+        moved = (self.received - params).double()
+        mean = self.mean.delta if self.trained is None else self.trained
+        cross = torch.dot(mean.double(), moved)
+        drift = self.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved))
+        return max(0.0, drift) if math.isfinite(drift) else None
+
 
 class Tally:
     """Accepted clients, their weights, and weighted sums of the reported statistics."""

@@ -110,6 +110,11 @@ class RunFolder(Observer):
         self._saved, self._saved_at = simulation.round, time.monotonic()
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
+        if self._num_lines == simulation.round:  # its line was written before the row was complete
+            self._num_lines -= 1
+            write_rows(self.metrics_path, simulation.history.rows[: self._num_lines])
+            client_metrics.forget_after(self.path, self._num_lines)
+            self._saved = min(self._saved, self._num_lines)
         self._append(simulation)
         is_late = time.monotonic() - self._saved_at >= self.checkpoint_seconds
         if is_late or simulation.round % self.checkpoint_every == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -161,6 +160,8 @@ class Simulation:
             if rate is not None:
                 rate.check()
             self._stop_if_spent(num_rounds)
+            if self.round == num_rounds or (self.stopped and not self.paused and self.round < num_rounds):
+                self._measure_stored(storing)
             while self.round < num_rounds and not self.stopped:
                 row = self.run_round(is_last=self.round + 1 == num_rounds)
                 self._stop_if_spent(num_rounds)
@@ -278,6 +279,14 @@ class Simulation:
         memories = {client: self.exchange.of_method(one) for client, one in own.items()}
         self.measures.add(row, server, memories, is_last=is_last)
 
+    def _measure_stored(self, storing: Sequence[Observer]) -> None:
+        """Evaluate the last round of an earlier run, which may have been interrupted before it could know."""
+        for row in self.history.rows[-1:]:
+            known = set(row)
+            self._measure(row, self.server, self.kept, is_last=True)
+            for observer in storing if set(row) != known else ():
+                observer.on_round(self, row)
+
     def result(self) -> Result:
         """The model, the history and the server as they are now."""
         engine = self.engine
@@ -319,7 +328,7 @@ class Simulation:
             "round": plan.round,
             "lr": plan.lr,
             "train_loss": finite(result.train_loss),
-            "drift": self._drift(result, server),
+            "drift": result.drift(server.params),
             **result.ledger.row(server.params.numel()),
             "seconds": 0.0,
             "clients": list(result.accepted),
@@ -327,15 +336,6 @@ class Simulation:
             "refused": list(result.refused),
             "idle": list(plan.idle),
         }
-
-    def _drift(self, result: CohortResult, server: Server) -> float | None:
-        """mean_i ||x_{i,K} - x^{t+1}||^2, the paper's consistency, from mean ||d_i||^2 and the mean of d_i."""
-        if result.mean is None or math.isnan(result.mean_square_delta):
-            return None
-        moved = (result.received - server.params).double()
-        mean = result.mean.delta if result.trained is None else result.trained
-        cross = torch.dot(mean.double(), moved)
-        return max(0.0, result.mean_square_delta - 2 * float(cross) + float(torch.dot(moved, moved)))
 
 
 def _refuse_unequal_weights(combiner: Combiner, plan: Rounds) -> None:
