@@ -21,6 +21,7 @@ from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.federation.randomness import bits, permutation
 from fedlada.federation.schedules import WarmUp
 from fedlada.methods.local import ClipNorm
+from fedlada.methods.testing.attacks import LabelFlip
 from fedlada.methods.testing.observed import depends_on_order, ignores_zeros
 from fedlada.models.flat import FlatModel
 from method_table import METHODS
@@ -125,6 +126,10 @@ def of_positions(output, y):
     return nn.functional.cross_entropy(output.view(-1, 3), y.flatten())
 
 
+def own_cross_entropy(output, y):
+    return nn.functional.cross_entropy(output, y)
+
+
 def own_targets(loss):
     """In which one sample of 120 is another than all others."""
     random = np.random.default_rng(0)
@@ -157,6 +162,20 @@ def test_a_batch_of_ignored_targets_alone_has_no_mean():
     y[:24] = 2
     runs = both(small_net(), (x, y), loss=nn.CrossEntropyLoss(ignore_index=2), batch_size=7)
     assert [run.history["train_loss"] for run in runs] == [[None] * 3] * 2
+
+
+def test_targets_of_which_few_count_are_stacked():
+    x, y = blobs(num_samples=1200)
+    y[np.arange(1200) % 20 > 0] = -100
+    halves = Given(indices=[range(600), range(600, 1200)])
+    _, stacked = both(small_net(), (x, y), partition=halves, batch_size=60)
+    assert stacked.engine == "stacked"
+
+
+def test_chosen_and_flipped_targets_of_a_loss_of_ones_own_are_stacked():
+    x, y = blobs()
+    _, stacked = both(small_net(), (x, y), loss=own_cross_entropy, attack=LabelFlip(share=0.3), client_test=0.25)
+    assert stacked.engine == "stacked"
 
 
 class Positions(nn.Module):

@@ -44,8 +44,9 @@ class FlippedOnDevice(ArraySamples):
         x, y = self.samples.take(rows % len(self.samples), draws)
         return x, _flipped(y, rows >= len(self.samples), self.num_classes)
 
-    def labels(self) -> np.ndarray[Any, Any]:
-        return _both(self.samples.labels(), self.num_classes)
+    def targets(self, rows: Tensor) -> Tensor:
+        y = self.samples.targets(rows % len(self.samples))
+        return _flipped(y, rows >= len(self.samples), self.num_classes)
 
 
 class FlippedSamples(Samples):
@@ -63,12 +64,9 @@ class FlippedSamples(Samples):
         return x, _flipped(y, torch.from_numpy(indices >= len(self.samples)).to(y.device), self.num_classes)
 
     def labels(self) -> np.ndarray[Any, Any]:
-        return _both(self.samples.labels(), self.num_classes)
+        labels = self.samples.labels()
+        return np.concatenate([labels, self.num_classes - 1 - labels])
 
 
 def _flipped(y: Tensor, is_flipped: Tensor, num_classes: int) -> Tensor:
     return torch.where(is_flipped.view(-1, *[1] * (y.ndim - 1)), num_classes - 1 - y, y)
-
-
-def _both(labels: np.ndarray[Any, Any], num_classes: int) -> np.ndarray[Any, Any]:
-    return np.concatenate([labels, num_classes - 1 - labels])

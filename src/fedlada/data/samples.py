@@ -121,13 +121,16 @@ class ArraySamples(Samples):
     def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Any, Tensor]:
         """The samples `[N]` in the order of `rows`, all on the device; `draws` are their random words (63 bits)."""
         # index_select is a plain gather; indexing with brackets is slower and more general.
-        y = self.y.index_select(0, rows)
         if isinstance(self.x, Tensor):
-            return self.x.index_select(0, rows), y
-        return tree_map(lambda one: one.index_select(0, rows), self.x), y
+            return self.x.index_select(0, rows), self.targets(rows)
+        return tree_map(lambda one: one.index_select(0, rows), self.x), self.targets(rows)
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """The targets of these samples."""
+        return self.y.index_select(0, rows)
 
     def labels(self) -> np.ndarray[Any, Any]:
-        return self.y.cpu().numpy()
+        return self.targets(torch.arange(len(self), device=self.y.device)).cpu().numpy()
 
     def with_inputs(self, dtype: torch.dtype) -> Samples:
         changed = copy.copy(self)
@@ -155,8 +158,8 @@ class ChosenOnDevice(ArraySamples):
     def take(self, rows: Tensor, draws: Tensor | None = None) -> tuple[Any, Tensor]:
         return self.samples.take(self.places.index_select(0, rows), draws)
 
-    def labels(self) -> np.ndarray[Any, Any]:
-        return np.take(self.samples.labels(), self.places.cpu().numpy(), axis=0)
+    def targets(self, rows: Tensor) -> Tensor:
+        return self.samples.targets(self.places.index_select(0, rows))
 
     def with_inputs(self, dtype: torch.dtype) -> Samples:
         changed = self.samples.with_inputs(dtype)
@@ -238,6 +241,7 @@ class DatasetSamples(Samples):
 
     def _placed(self, value: Any, whole: torch.dtype | None = None) -> Any:
         if isinstance(value, Tensor):
+            value = value.detach()  # data are constants
             return value.to(self.device, self.dtype if value.is_floating_point() else whole, non_blocking=True)
         if isinstance(value, dict):
             return {name: self._placed(item, whole) for name, item in value.items()}

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fedlada.data.samples import ArraySamples, Samples
+from fedlada.engines.classes import ignored_by
+from fedlada.engines.default_loss import known_labels
 from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.evaluation import Loss
 from fedlada.engines.masks import Elements
@@ -24,7 +26,7 @@ from fedlada.engines.stacked.networks import LayeredNetwork, Network, VmappedNet
 from fedlada.engines.stacked.not_stackable import NotStackable
 from fedlada.engines.stacked.numbers_read import NumbersRead
 from fedlada.engines.writes import Writes
-from fedlada.federation.randomness import bits, permutation
+from fedlada.federation.randomness import Ints, bits, permutation
 from fedlada.methods.random_state import python_randomness_restored, randomness_restored
 from fedlada.models.call import call
 from fedlada.models.flat import FlatModel, private_copy
@@ -105,10 +107,19 @@ def _targets(samples: Samples, output: Tensor) -> Tensor:
     spread = permutation(bits(0, "trial"), len(samples))
     if isinstance(samples, ArraySamples):
         most = max(READ_TARGETS, MOST_SCORES * len(output) // max(1, output.numel()))
-        y = samples.y[torch.from_numpy(np.sort(spread[:most])).to(samples.y.device)]
+        y = samples.targets(torch.from_numpy(np.sort(spread[:most])).to(samples.y.device))
     else:
         _, y = samples.batch(spread[:READ_TARGETS])
     return y.double() if y.is_floating_point() else y
+
+
+def _on_trial(samples: Samples, loss: Loss) -> Ints:
+    """Samples from all over the data, since the first may be of one class; those with a target that counts."""
+    spread = permutation(bits(0, "trial"), len(samples))
+    if (labels := known_labels(samples)) is not None:
+        counts = (labels != ignored_by(loss)).reshape(len(labels), -1).any(axis=1)
+        spread = spread[counts[spread]] if counts.any() else spread
+    return spread[np.arange(CHECK_CLIENTS * CHECK_BATCH) % len(spread)]
 
 
 class _Reference:
@@ -117,10 +128,8 @@ class _Reference:
     def __init__(self, flat: FlatModel, samples: Samples, loss: Loss) -> None:
         self.flat = FlatModel(flat.module, flat.vector.device, torch.float64)
         self.loss = copy.deepcopy(loss).double() if isinstance(loss, nn.modules.loss._WeightedLoss) else loss
-        # From all over the data: its first samples may be of one class.
-        spread = permutation(bits(0, "trial"), len(samples))
         with randomness_restored() as drawn:
-            x, y = samples.batch(spread[np.arange(CHECK_CLIENTS * CHECK_BATCH) % len(samples)])
+            x, y = samples.batch(_on_trial(samples, loss))
             if drawn():
                 raise NotStackable("its samples are drawn at random when they are read, which each client does alone")
         if not isinstance(y, Tensor) or not all(isinstance(one, Tensor) and one.ndim for one in tree_leaves(x)):
