@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -210,6 +211,13 @@ FRAME = pandas.DataFrame(X, columns=list("abcd")).assign(label=Y)
             None,
             r"^y holds text: encode it, as pandas\.factorize\(y\)\[0\]$",
         ),
+        (
+            (FRAME[list("abcd")], FRAME["label"].sort_values()),
+            None,
+            r"x and y have the same index in another order, and are read by position: give y\.loc\[x\.index\]",
+        ),
+        ((np.ma.masked_greater(X, 2), Y), None, r"x has masked entries, .*: fill them, as x\.filled\(0\) does"),
+        ((torch.eye(3).to_sparse(), Y[:3]), None, r"x is a sparse tensor: give x\.to_dense\(\)"),
         (Words(), lambda _: 1 / 0, "collate_fn cannot join 40 samples: division by zero"),
         (Words(), lambda _: torch.ones(3), r"collate_fn must give a pair \(x, y\) of arrays, got Tensor"),
         (Words(), lambda _: {"x": torch.ones(3)}, "collate_fn must give inputs and labels, got a dict of x"),
@@ -231,6 +239,26 @@ def test_a_nested_tensor_has_a_way_out():
 def trained(data, **how):
     values = {"method": "fedavg", "rounds": 2, "lr": 0.1, "batch_size": 20, **how}
     return fedlada.simulate(small_net(), data, **values).server.params
+
+
+class Graphs(Dataset):
+    """Features with a graph of their own, as an encoder makes them."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, number):
+        return 1 * self.x[number], int(Y[number])
+
+
+def test_data_that_were_computed_with_gradients_are_constants():
+    leaf = torch.from_numpy(X).requires_grad_()
+    for data in ((leaf, Y), (list(1 * leaf), Y), Graphs(leaf)):
+        assert torch.equal(trained(data), trained((X, Y)))
+    assert leaf.grad is None
 
 
 def test_a_frame_and_a_series_are_arrays():

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
+from fedlada.data.frames import check_order, numbers_of_frame
 from fedlada.federation.randomness import the_same_randomness
 
 Collate = Callable[[list[Any]], Any]
@@ -140,6 +141,8 @@ def readable(data: Any, *, one_by_one: bool = False) -> Any:
             "a tuple is one pair (x, y): give clients as a list, [(x, y), (x, y)], or a dict by their names"
         )
     if isinstance(data, (tuple, list)) and len(data) == 2:
+        if all(comes_from(one, "pandas") for one in data):
+            check_order(*data)
         return Pairs(*data) if one_by_one else Arrays(*data)
     return data
 
@@ -218,13 +221,17 @@ def as_tensor(name: str, values: Any) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_nested:
             raise ValueError(f"{name} is a nested tensor: give torch.nested.to_padded_tensor(..., 0), or {PADDING}")
-        return values
+        if values.layout is not torch.strided:
+            raise ValueError(f"{name} is a sparse tensor: give {name}.to_dense()")
+        return values.detach()  # data are constants, also where they were computed with gradients
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{name} has masked entries, which torch does not know: fill them, as {name}.filled(0) does")
     if comes_from(values, "pandas"):
-        values = _numbers_of_frame(name, values)
+        values = numbers_of_frame(name, values)
     if isinstance(values, (list, tuple)) and len(values):
         _check_alike(name, values)
         if all(isinstance(one, Tensor) for one in values):
-            return torch.stack(tuple(values))
+            return torch.stack(tuple(values)).detach()
     if comes_from(values, "PIL"):
         raise ValueError(f"{name} is one image: {IMAGES}")
     try:
@@ -334,16 +341,3 @@ def _columns_of_frame(frame: Any, x: str | Sequence[str] | None, y: str | None) 
     if missing := [name for name in (*features, target) if name not in known]:
         raise ValueError(f"there is no column {missing[0]!r}; there are {', '.join(map(str, known))}")
     return frame[features], frame[target]
-
-
-def _numbers_of_frame(name: str, values: Any) -> np.ndarray[Any, Any]:
-    """A frame or a series as an array; missing values become NaN, which is refused where rows are counted."""
-    kinds: dict[Any, Any] = dict(values.dtypes.items()) if hasattr(values, "columns") else {values.name: values.dtype}
-    wrong = [f"{column!r} ({kind})" for column, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
-    if wrong:
-        held = "text" if getattr(next(iter(kinds.values())), "kind", "O") == "O" else next(iter(kinds.values()))
-        one = f"holds {held}: encode it, as pandas.factorize({name})[0]"
-        many = f"has columns that hold no numbers, such as {wrong[0]}: encode them, as pandas.get_dummies does"
-        raise ValueError(f"{name} {one if values.ndim == 1 else many}")
-    whole = all(kind.kind in "biu" for kind in kinds.values()) and not bool(np.asarray(values.isna()).any())
-    return np.asarray(values.to_numpy(dtype=np.int64) if whole else values.to_numpy(dtype=np.float64, na_value=np.nan))
