@@ -433,14 +433,19 @@ def test_a_metric_may_need_more_samples_than_it_is_tried_on():
     assert run(small_net(), metrics={"rare": rare}).history["test_rare"] == [0.5, 0.5]
 
 
-def test_what_a_metric_draws_on_trial_is_no_part_of_the_run():
+def test_what_a_metric_draws_comes_from_the_seed_and_leaves_the_callers_generator():
     def noisy(*_):
         return float(torch.rand(()))
 
-    torch.manual_seed(3)
-    first = run(small_net(), metrics={"noisy": noisy}).history["test_noisy"]
-    torch.manual_seed(3)
-    assert first == [float(torch.rand(())) for _ in range(2)]
+    found = []
+    for seed in (3, 4):
+        torch.manual_seed(seed)
+        expected = torch.rand(())
+        torch.manual_seed(seed)
+        found.append(run(small_net(), metrics={"noisy": noisy}).history["test_noisy"])
+        assert torch.equal(torch.rand(()), expected)
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
 
 
 @pytest.mark.parametrize("name", ["accuracy", "loss"])

@@ -70,8 +70,6 @@ class SequentialEngine(Engine):
         """Whether zeros in gradients may be negative, as autograd gives them: no parameter of the client is one."""
         self.looked_at: Tensor | None = None
         """The parameters of which that was found: those of all clients of a round, most often."""
-        self.is_checked = not self.method.local
-        """Whether a client was seen to leave its broadcast and its memory as they were."""
         self.untrained = Untrained(self.flat.module)
         self.why = f"one client after another on {device.type}"
 
@@ -113,7 +111,12 @@ class SequentialEngine(Engine):
                     self._seed(work)
                     memory = self.method.init_kept(broadcast.params)
                 here = map_tensors(lambda vector: vector.to(self.device), memory)  # a resumed state is on the host
-                yield self.train_client(broadcast, here, work, lr=plan.lr)
+                try:
+                    answer = self.train_client(broadcast, here, work, lr=plan.lr)
+                except Exception as error:
+                    error.add_note(f"in round {plan.round}, while client {work.client} was trained")
+                    raise
+                yield answer
 
     @contextmanager
     def _own_random_numbers(self) -> Iterator[None]:
@@ -136,7 +139,7 @@ class SequentialEngine(Engine):
         self.flat.train()
         self._seed(work)
         losses = torch.zeros((), device=self.device, dtype=torch.float64)
-        before = {} if self.is_checked else _versions(broadcast, kept)
+        before = _versions(broadcast, kept)
         local = self.method.begin(broadcast, kept, lr=lr)
         if self.writes:
             local = replace(local, params=local.params.clone())
@@ -150,18 +153,16 @@ class SequentialEngine(Engine):
                 losses += gradient_at.first_loss
         self.untrained.check()
         upload, new_kept = self.method.finish(local, work.num_steps)
-        if not self.is_checked:
-            self._refuse_writes(before, _versions(broadcast, kept))
+        self._refuse_writes(before, _versions(broadcast, kept))
         return answer_of(work, upload, new_kept, float(losses) / work.num_steps)
 
     def _refuse_writes(self, before: dict[str, int], after: dict[str, int]) -> None:
-        """Refuse a method that wrote to what a client was given; asked once in a run."""
+        """Refuse a method that wrote to what a client was given."""
         if changed := [name for name, version in after.items() if version != before[name]]:
             raise ValueError(
                 f"a transform of {self.method.name} changes the vector {changed[0]}, which other clients use too, in "
                 "place: hooks return new tensors"
             )
-        self.is_checked = True
 
     def _step(self, local: Local, gradient_at: BatchGradient) -> Local:
         if not self.in_place:
