@@ -417,6 +417,7 @@ class Stream(IterableDataset):
         ({"method": "fedlda"}, r"method must be one of fedavg, .*, got 'fedlda'; did you mean 'fedlada'\?"),
         ({"device": "cuda:77"}, "device 'cuda:77' cannot be used here"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+        ({"device": "meta"}, "device 'meta' cannot be used here: its tensors hold no numbers"),
         ({"dtype": torch.float16}, "dtype must be torch.float32 or torch.float64"),
         ({"cohort_size": 11}, "cohort_size is 11, but there are only 10 clients"),
         ({"cohort_size": 2, "cohorts": Bernoulli(0.5)}, "give cohort_size or cohorts, not both"),

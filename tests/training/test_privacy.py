@@ -218,6 +218,8 @@ def test_refusals():
     last = [name for name, _ in small_net().named_parameters()][-1]
     with pytest.raises(ValueError, match=r"client_test \(and personal, which needs it\) measures on clients' data"):
         simulate(personal=[last], client_test=0.2, test=None)
+    with pytest.raises(ValueError, match=r"^eval_train_every measures on clients' data"):
+        simulate(personal=[last], client_test=0.2, test=None, eval_train_every=1)
 
 
 def test_messages_are_clipped_after_they_are_decoded(monkeypatch):

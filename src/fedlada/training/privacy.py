@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -30,6 +30,13 @@ def with_solved_noise(method: FederatedMethod, cohorts: Cohorts, num_clients: in
     if not isinstance(method.combiner, Private):
         return method
     return replace(method, combiner=with_noise(method.combiner, cohorts, num_clients, rounds))
+
+
+def refuse_measures(measures: Mapping[str, object], *, is_personal: bool) -> None:
+    """Refuse what measures on clients' own data and publishes the result."""
+    for name in [name for name, value in measures.items() if value is not None]:
+        also = " (and personal, which needs it)" if is_personal and name == "client_test" else ""
+        raise ValueError(f"{name}{also} measures on clients' data, which Private must hide: leave it out")
 
 
 class Privacy:

@@ -64,6 +64,8 @@ def resolve_device(device: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
+    if place.type == "meta":
+        raise ValueError("device 'meta' cannot be used here: its tensors hold no numbers")
     return place
 
 

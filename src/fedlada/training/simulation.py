@@ -33,7 +33,7 @@ from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count
 from fedlada.training.history import History, Result, Row
 from fedlada.training.measures import Measures, finite
-from fedlada.training.privacy import Privacy
+from fedlada.training.privacy import Privacy, refuse_measures
 from fedlada.training.resumed import ResumedRate
 
 
@@ -99,9 +99,7 @@ class Simulation:
         self.privacy: Privacy | None = None
         if isinstance(engine.method.combiner, Private):
             measures = {"eval_train_every": evaluation.eval_train_every, "client_test": client_test}
-            if leaks := [name for name, value in measures.items() if value is not None]:
-                also = " (and personal, which needs it)" if engine.method.personal is not None else ""
-                raise ValueError(f"{leaks[0]}{also} measures on clients' data, which Private must hide: leave it out")
+            refuse_measures(measures, is_personal=engine.method.personal is not None)
             self.privacy = Privacy(engine.method.combiner, plan, self.exchange, is_secret=secret_noise, attack=attack)
         self.test, self.train, self.evaluation = test, train, evaluation
         self.best = best
