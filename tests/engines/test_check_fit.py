@@ -279,6 +279,32 @@ def test_a_model_without_parameters_can_be_evaluated():
     assert fedlada.evaluate(Guess(), (X, Y))["accuracy"] == pytest.approx((Y == 0).mean())
 
 
+def writes_to_targets(output, y):
+    y[y < 0] = 0
+    return nn.functional.cross_entropy(output, y)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_loss_that_writes_to_its_targets_is_refused(engine):
+    with pytest.raises(ValueError, match=r"the loss writes to its targets, which may be read again: write to a copy"):
+        run(small_net(), loss=writes_to_targets, engine=engine)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.unused = nn.Linear(4, 3)
+
+    def forward(self, output, y):
+        return nn.functional.cross_entropy(self.scale * output, y)
+
+
+def test_parameters_of_a_loss_are_not_trained_and_that_is_said():
+    with pytest.warns(UserWarning, match=r"the loss has parameters of its own \(scale\), which are not trained: make"):
+        run(small_net(), loss=Scaled(), engine="sequential")
+
+
 def test_the_loss_is_said_once(capsys):
     run(small_net(1), PRICES, progress=True)
     said = capsys.readouterr().err

@@ -48,7 +48,7 @@ def check_fit(model: FlatModel, samples: Samples, loss: Loss | None, what: str) 
     with torch.set_grad_enabled(what == TRAINING), _own_randomness(module):
         chosen, value = _tried(module, samples, np.arange(min(TRIED[0], len(samples))), loss, what)
         if what == TRAINING:
-            _refuse_other_copy(model, value)
+            _check_parameters(model, chosen, value)
             _check_gradient(model, samples, chosen, value)
             if processes.is_first():
                 _say_doubts(chosen, loss is None, module, samples)
@@ -84,6 +84,7 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
     if check_labels(chosen, output, y, samples, f"{what} ") == 0:
         raise ValueError(f"all {what} targets are ignored")
     check_same_shape(chosen, output, y, f"{what} targets", labels=None if loss else labels_of(samples, y))
+    writes = y._version if isinstance(y, Tensor) else 0
     try:
         value = chosen(output, y)
     except Exception as error:
@@ -93,24 +94,37 @@ def _tried(module: nn.Module, samples: Samples, rows: Ints, loss: Loss | None, w
         ) from error
     if not isinstance(value, Tensor) or value.ndim != 0:
         raise ValueError(f"the loss must give one number for a batch, got {shape_of(value)}")
+    if isinstance(y, Tensor) and y._version != writes:
+        raise ValueError("the loss writes to its targets, which may be read again: write to a copy, y.clone()")
     return chosen, value
 
 
-def _refuse_other_copy(model: FlatModel, value: Tensor) -> None:
-    """Refuse a loss that computes with the user's model, which is not the copy that is trained."""
-    given = {id(one): name for name, one in model.given.named_parameters() if one.requires_grad}
+def _check_parameters(model: FlatModel, loss: Loss, value: Tensor) -> None:
+    """Refuse a loss that computes with the user's model, of which a copy is trained; warn of parameters of its own."""
+    used = _leaves(value)
+    if wrong := [name for name, one in model.given.named_parameters() if one.requires_grad and id(one) in used]:
+        raise ValueError(
+            f"the loss computes with {wrong[0]!r} of the model that was given, and a copy of it is trained: return "
+            "from forward what the loss needs"
+        )
+    own = [name for name, one in loss.named_parameters() if id(one) in used] if isinstance(loss, nn.Module) else []
+    if own and processes.is_first():
+        warnings.warn(
+            f"the loss has parameters of its own ({', '.join(own[:MOST_NAMED])}), which are not trained: make them "
+            "part of the model",
+            stacklevel=2,
+        )
+
+
+def _leaves(value: Tensor) -> set[int]:
+    """The identities of the tensors that would get a gradient."""
     waiting, seen = [value.grad_fn], set[Any]()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if name := given.get(id(getattr(node, "variable", None))):
-            raise ValueError(
-                f"the loss computes with {name!r} of the model that was given, and a copy of it is trained: return "
-                "from forward what the loss needs"
-            )
-        waiting.extend(following for following, _ in node.next_functions)
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting.extend(following for following, _ in node.next_functions)
+    return {id(node.variable) for node in seen if hasattr(node, "variable")}
 
 
 def _way_out(loss: Loss, output: Any, y: Any) -> str:
