@@ -24,6 +24,8 @@ from fedlada.runs.files import write_atomic
 
 DIGEST = "sha256"
 """The entry of a file's metadata for the digest of its vectors."""
+PLACE = "place"
+"""The entry for the run, client and version that the vectors belong to; older files have none."""
 
 
 class LostMemory(ValueError):
@@ -62,9 +64,11 @@ class Memories:
         try:
             vectors = load_file(path)
             with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}).get(DIGEST) == _digest(vectors):
-                    return vectors
-            log.error("the client state %s is damaged", path)
+                about = file.metadata() or {}
+            place = self._place(version)
+            if about.get(DIGEST) == _digest(vectors) and about.get(PLACE, place) == place:
+                return vectors
+            log.error("the client state %s is damaged, or was that of another run, client or round", path)
         except (OSError, SafetensorError):
             log.error("the client state %s cannot be read", path)
         raise LostMemory(f"it has lost its memory of round {version.round}")
@@ -74,8 +78,8 @@ class Memories:
         self.folder.mkdir(parents=True, exist_ok=True)
         vectors: dict[str, Tensor] = {name: vector.detach().cpu().contiguous() for name, vector in named_tensors(kept)}
         with FileLock(self.folder / ".lock"):
-            digest = {DIGEST: _digest(vectors)}
-            write_atomic(self._path(version), lambda beside: save_file(vectors, beside, digest), private=True)
+            about = {DIGEST: _digest(vectors), PLACE: self._place(version)}
+            write_atomic(self._path(version), lambda beside: save_file(vectors, beside, about), private=True)
             for one in self.versions():
                 if one not in needed and _is_past(one, version.attempt, needed):
                     self._path(one).unlink(missing_ok=True)
@@ -90,6 +94,9 @@ class Memories:
     def _path(self, version: Version) -> Path:
         attempt = f"-{version.attempt}" if version.attempt else ""
         return self.folder / f"round-{version.round:06d}{attempt}.safetensors"
+
+    def _place(self, version: Version) -> str:
+        return "/".join(self._path(version).parts[-3:])
 
 
 def _digest(vectors: dict[str, Tensor]) -> str:
