@@ -90,9 +90,9 @@ def train(federation: Federation, config: dict, kill: int | None) -> int:
     for client in range(config["num_clients"]):
         federation.start_node(client)
         print(f"node {client} is started{'' if federation.insecure else ' and registered'}", flush=True)
-    # Without keys anybody may claim to be any client.
-    bound = {"node_ids": ",".join(str(federation.node_ids[client]) for client in range(config["num_clients"]))}
-    job = federation.run(**config, **({} if federation.insecure else bound))
+    # Without keys no node has an id that it keeps: anybody may claim to be any client.
+    ids = ",".join(str(federation.node_ids[client]) for client in sorted(federation.node_ids))
+    job = federation.run(**config, **({"node_ids": ids} if ids else {}))
     shown, end = 0, time.monotonic() + LIMIT
     while (running := job.poll() is None) or len(federation.log("run")) > shown:
         text = federation.log("run")
