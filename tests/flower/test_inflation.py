@@ -127,3 +127,18 @@ def test_a_grid_that_cannot_be_bounded_is_named(caplog):
     unknown = SimpleNamespace()
     assert inflation.bounded_grid(unknown, 100) is unknown
     assert "the grid SimpleNamespace is not known: the memory of a reply is not bounded" in caplog.text
+
+
+def test_vectors_with_the_same_bytes_cost_no_negative_bytes(tmp_path):
+    """Flower sends equal objects once."""
+    method = recipes.scaffold()
+
+    def fault(_client, message, reply):
+        if message.metadata.message_type == "train":
+            record = reply.content[wire.VECTORS]
+            record["extra.0.control_change"] = Array(record["delta"].numpy().copy())
+
+    link = InProcessLink(client_app(small_net(), load, method=method, memory=tmp_path), 5, fault)
+    (row,) = strategy_of(method, replies=PATIENT, cohort_size=None).run(link.grid(), 1, progress=False).history
+    assert row["clients"] == [0, 1, 2, 3, 4]
+    assert all(size >= 0 for size in row["bytes_by_vector"].values())

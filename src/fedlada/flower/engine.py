@@ -260,7 +260,8 @@ class GridEngine(Engine):
         for path, size in sizes.items():
             self.ledger.add(client, path, size)
         whole = wire.packed_bytes(message.content) if message.has_content() else 0
-        self.ledger.add(client, f"{direction}/{ENVELOPE}", whole - sum(sizes.values()))
+        # Vectors with the same bytes are sent once, and counted as two.
+        self.ledger.add(client, f"{direction}/{ENVELOPE}", max(0, whole - sum(sizes.values())))
 
     def task(self, client: int, after: int | None = None) -> wire.Task:
         """A client's task in this round, starting from its state after an earlier round, by default the last."""
