@@ -813,7 +813,7 @@ def test_a_node_checks_what_it_is_asked(tmp_path):
 
     grid.fault = look
     strategy_of(METHOD, cohort_size=1).run(grid, 1, progress=False)
-    assert [done.status for done in seen] == ["refused", "refused"]
+    assert [done.status for done in seen] == ["moved", "refused"]
     assert "and this node is client" in seen[0].reason
     assert "holds a NaN or an infinity" in seen[1].reason
 

@@ -23,7 +23,7 @@ from fedlada.federation.plan import RoundPlan, assign
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
-from fedlada.flower.refusals import TOLD, Diverged, step
+from fedlada.flower.refusals import TOLD, Diverged, Moved, step
 from fedlada.flower.versions import Version
 from fedlada.messages import Exchange
 from fedlada.methods.method import FederatedMethod
@@ -177,14 +177,14 @@ class _Node:
         return cpu_threads(resolve_device(self.device), check_threads(task.threads))
 
     def _refusal(self, task: wire.Task, error: Exception) -> RecordDict:
-        status = "diverged" if isinstance(error, Diverged) else "refused"
+        status = {Diverged: "diverged", Moved: "moved"}.get(type(error), "refused")
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client, status=status, reason=str(error))
         )
 
     def _train(self, task: wire.Task, message: Message, context: Context) -> RecordDict:
         if (own := self._client(context)) != task.client:
-            raise wire.WrongMessage(f"it is for client {task.client}, and this node is client {own}")
+            raise Moved(f"it is for client {task.client}, and this node is client {own}")
         engine = self._engine(self.load_data, context, task.seed)
         if (method := wire.fingerprint(engine.method)) != task.method:
             raise wire.WrongMessage(f"the server runs {task.method}, and this node has {method}: install the same app")

@@ -289,8 +289,11 @@ class GridEngine(Engine):
 
     def read(self, reply: Message, work: Assignment) -> tuple[Answer, dict[str, int]]:
         """A client's reply, checked against its task, with the bytes of its vectors."""
-        if wire.read_header(reply, wire.Done).status == "diverged":
+        status = wire.read_header(reply, wire.Done).status
+        if status == "diverged":
             self.diverged.add(work.client)
+        elif status == "moved":
+            self.nodes.present.pop(work.client, None)
         wire.check_done(reply, (self.settings.run, self.plan.round, work.client))
         num_examples = said_examples(wire.metric(reply, "num-examples", int))
         num_steps = self.settings.work.num_steps(num_examples)

@@ -19,6 +19,10 @@ class Diverged(ValueError):
     """A client whose update is not finite: nothing of it is sent or stored."""
 
 
+class Moved(WrongMessage):
+    """A task for the client that this node was before it was started with another index."""
+
+
 class Failed(RuntimeError):
     """A step that failed; the text names the step and the type of the error."""
 

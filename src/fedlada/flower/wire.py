@@ -130,7 +130,7 @@ class Done:
     round: int
     client: int
     status: str = "done"
-    """"done", "refused", or "diverged" if its update was not finite."""
+    """"done", "refused", "diverged" if its update was not finite, or "moved" if the node is another client now."""
     reason: str = ""
 
 
