@@ -877,3 +877,25 @@ def test_another_number_of_steps_than_the_samples_make_is_refused(number, caplog
     real = strategy.run(grid_of(method, fault=finite_lie("steps", number)), 3, progress=False)
     assert [row["refused"] for row in real.history] == [[], [1], []]
     assert f"its upload says {number:g} steps, and its samples make" in caplog.text
+
+
+def test_a_node_that_claims_steps_does_not_decide_about_the_mean_of_steps():
+    """Its samples make them, so they are no lie in themselves; FedNova multiplies every update by their mean."""
+    method, claimed = recipes.fednova(), 2**40
+    steps = -(-claimed // SETTINGS["batch_size"])
+
+    def fault(who, asked, reply):
+        if who == 1 and asked.metadata.message_type == "train":
+            reply.content[wire.METRICS].update({"num-examples": claimed, "num-steps": steps})
+            record = reply.content[wire.VECTORS]
+            record["extra.0.steps"] = Array(np.full(1, steps, np.float32))
+        return [reply]
+
+    def moved(lie):
+        strategy = strategy_of(method, cohort_size=5, replies=QUICK)
+        result = strategy.run(grid_of(method, fault=lie), 1, progress=False)
+        assert result.history[0]["clients"] == [0, 1, 2, 3, 4]
+        start = torch.cat([one.detach().reshape(-1) for one in small_net().parameters()])
+        return float((result.server.params - start).norm())
+
+    assert moved(None) / 10 < moved(fault) < 10 * moved(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,8 +28,8 @@ from fedlada.flower.exchange import CLOCKS, Replies, SkippedRounds, TooFewReplie
 from fedlada.flower.inbox import ask
 from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes, said_examples
-from fedlada.flower.plausible import bounded, check_steps, name_bounded
-from fedlada.flower.rounds import DrawnByTheNode, RemoteRounds
+from fedlada.flower.plausible import check_steps
+from fedlada.flower.rounds import RemoteRounds, believed_work, with_steps
 from fedlada.flower.versions import Versions
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE
@@ -318,31 +318,21 @@ class GridEngine(Engine):
             raise wire.NotFinite("the norm of its update is infinite")
         return answer, sizes
 
-    def _believed(self, works: Sequence[Assignment]) -> dict[int, Assignment]:
-        """The work of clients that replied; a node that claims too many samples cannot dominate the mean K."""
-        said = {work.client: float(work.num_steps) for work in works}
-        counted = bounded(said, self.settings.size_bound)
-        unlikely = name_bounded("steps", said, counted)
-        return {
-            work.client: replace(work, batches=DrawnByTheNode(int(counted[work.client])))
-            if work.client in unlikely
-            else work
-            for work in works
-        }
-
     def average(self, replies: list[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """The mean of the replies in the order of the clients, whatever order they arrived in."""
         works = {work.client: work for work in self.plan.assignments}
         ordered = sorted(replies, key=lambda reply: wire.read_header(reply, wire.Done).client)
         tally = self.post.tally()
-        believed = self._believed([works[wire.read_header(reply, wire.Done).client] for reply in ordered])
+        replied = [works[wire.read_header(reply, wire.Done).client] for reply in ordered]
+        believed = believed_work(replied, self.settings.size_bound)
         trained = None if self.method.combiner.declares("is_linear") else torch.zeros_like(self.broadcast.params)
 
         def answers() -> Iterator[Answer]:
             for reply in ordered:
                 client = wire.read_header(reply, wire.Done).client
                 got = self.read(reply, works[client])[0]
-                answer = replace(got, work=believed[client], upload=self.post.completed(got.upload, self.broadcast))
+                upload = with_steps(self.post.completed(got.upload, self.broadcast), works[client], believed[client])
+                answer = replace(got, work=believed[client], upload=upload)
                 if trained is not None:
                     trained.add_(answer.work.weight * answer.upload.delta)
                 yield answer

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from fedlada.federation.batches import LocalWork
 from fedlada.federation.cohorts import Cohorts, FixedSize
@@ -16,6 +18,7 @@ from fedlada.federation.weights import Weights, check_weights
 from fedlada.flower.exchange import Replies
 from fedlada.flower.nodes import Nodes
 from fedlada.flower.plausible import bounded, name_bounded
+from fedlada.methods.state import Upload
 from fedlada.methods.validation import count
 
 
@@ -37,6 +40,30 @@ class DrawnByTheNode(Sequence[Ints]):
 
     def __getitem__(self, index: Any) -> Any:
         raise IndexError("the node draws its own batches")
+
+
+def believed_work(works: Sequence[Assignment], size_bound: float | None) -> dict[int, Assignment]:
+    """The work of clients that replied; a node that claims too many samples cannot dominate the mean K."""
+    said = {work.client: float(work.num_steps) for work in works}
+    counted = bounded(said, size_bound)
+    unlikely = name_bounded("steps", said, counted)
+    return {
+        work.client: replace(work, batches=DrawnByTheNode(int(counted[work.client])))
+        if work.client in unlikely
+        else work
+        for work in works
+    }
+
+
+def with_steps(upload: Upload, said: Assignment, believed: Assignment) -> Upload:
+    """The upload with the number of steps that is believed, where it holds one (`StepCount`) and another was said."""
+    if believed is said:
+        return upload
+    extra = tuple(
+        {**vectors, "steps": torch.full_like(vectors["steps"], believed.num_steps)} if "steps" in vectors else vectors
+        for vectors in upload.extra
+    )
+    return replace(upload, extra=extra)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
