@@ -501,6 +501,22 @@ def test_evaluation_on_the_nodes():
     assert last["nodes_loss"] == pytest.approx(last["test_loss"])
 
 
+@pytest.mark.parametrize("settings", [{"stop_at": {"test_loss": 1.2}}, {"stop_after_seconds": 0.0}])
+def test_the_nodes_evaluate_the_last_round_of_a_run_that_ends_early(settings, tmp_path):
+    asked = []
+
+    def note(who, asked_for, reply):
+        asked.extend([who] if asked_for.metadata.message_type == "evaluate" else [])
+        return [reply]
+
+    strategy = strategy_of("fedavg", eval_clients_every=50, **settings)
+    result = strategy.run(grid_of("fedavg", fault=note), 20, out=tmp_path, progress=False)
+    assert len(result.history) < 20
+    assert sorted(asked) == [0, 1, 2, 3, 4]
+    assert result.history[-1]["nodes_loss"] == pytest.approx(result.history[-1]["test_loss"])
+    assert load_run(tmp_path, small_net()).history[-1]["nodes_loss"] == result.history[-1]["nodes_loss"]
+
+
 def test_the_evaluation_on_the_nodes_judges_a_run_without_test_data(tmp_path, capsys):
     method, rounds = recipes.fedavg(), 4
     strategy = MethodStrategy(small_net(), method, num_clients=5, eval_clients_every=2, **SETTINGS)

@@ -20,11 +20,15 @@ from fedlada.training.history import Result, Row
 from fedlada.training.simulation import Observer, Simulation
 from fedlada.training.target import judged_by
 
+SENT = "down/(evaluation)"
+"""The column of the bytes that went to the nodes."""
+
 
 class ClientEvaluation(Observer):
     """Adds `nodes_loss` and the like to a row: the mean over connected nodes, weighted by their samples.
 
-    `nodes_bounded` lists clients whose reported samples or loss were capped.
+    `nodes_bounded` lists clients whose reported samples or loss were capped. It is notified before the observers that
+    may end the run, and once more after them.
     """
 
     def __init__(self, engine: GridEngine, every: int) -> None:
@@ -36,7 +40,8 @@ class ClientEvaluation(Observer):
         self.num_rounds = num_rounds
 
     def on_round(self, simulation: Simulation, row: Row) -> None:
-        if row["round"] % self.every and row["round"] != self.num_rounds:
+        is_last = row["round"] == self.num_rounds or (simulation.stopped and not simulation.paused)
+        if SENT in row["bytes_by_vector"] or (row["round"] % self.every and not is_last):
             return
         engine = self.engine
         engine.nodes.refresh()
@@ -52,7 +57,7 @@ class ClientEvaluation(Observer):
             for client, node_id in sorted(engine.nodes.present.items())
         }
         sent = sum(wire.packed_bytes(message.content) for message in messages.values())
-        row["bytes_by_vector"]["down/(evaluation)"] = sent
+        row["bytes_by_vector"][SENT] = sent
         replies = ask(engine.grid, messages, engine.replies.time_limit)
         asked = {client: (engine.settings.run, engine.plan.round, client) for client in sorted(replies)}
         row.update(_mean(replies, asked, engine.settings.size_bound))

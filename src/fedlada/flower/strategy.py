@@ -205,7 +205,8 @@ class MethodStrategy(Strategy):
             folder.config = {**config, "examples": nodes.examples()}
             observers.append(StoresExamples(folder.path, nodes.examples))
         if self.eval_clients_every is not None:
-            observers.insert(0, ClientEvaluation(engine, self.eval_clients_every))
+            evaluation = ClientEvaluation(engine, self.eval_clients_every)
+            observers = [evaluation, *observers, evaluation]
         observers.insert(0, NotesAttempt(engine.settings.attempt, self.forget))
         if progress:
             observers.append(PlainProgress(label=self.method.name))
