@@ -245,6 +245,23 @@ def test_mistakes_are_refused_before_any_node_is_waited_for(tmp_path):
     assert {path.name: path.read_bytes() for path in folder.glob("*.json*")} == before
 
 
+@pytest.mark.parametrize("settings", [{}, {"weights": "examples"}, {"stop_at": {"test_loss": 1.2}}, {"patience": 1}])
+def test_an_ended_run_is_loaded_without_nodes(settings, tmp_path):
+    """Nobody is connected."""
+    settings = {"lr": 0.5, **settings} if "patience" in settings else settings
+    whole = strategy_of("fedavg", **settings).run(grid_of("fedavg"), 12, out=tmp_path, progress=False)
+    assert (len(whole.history) == 12) == ("stop_at" not in settings and "patience" not in settings)
+    again = strategy_of("fedavg", replies=QUICK, **settings).run(
+        grid_of("fedavg", num_nodes=0), 12, out=tmp_path, progress=False
+    )
+    assert plain(again.history) == plain(whole.history)
+    assert_same_bits(again, whole)
+    with pytest.raises(TooFewReplies, match="0 of the 5 nodes that are needed were there"):
+        strategy_of("fedavg", replies=QUICK, **{**settings, "stop_at": None, "patience": None}).run(
+            grid_of("fedavg", num_nodes=0), 13, out=tmp_path, progress=False
+        )
+
+
 def test_a_schedule_within_another_is_part_of_the_run(tmp_path):
     method = recipes.fedavg()
 

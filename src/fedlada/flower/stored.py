@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedlada.runs.config import read_config
 from fedlada.runs.files import write_json
+from fedlada.runs.folder import RunFolder
+from fedlada.runs.metrics import read_rows
 from fedlada.training.history import Row
 from fedlada.training.simulation import Observer, Simulation
 
@@ -25,6 +27,17 @@ def stored_examples(out: str | Path | None, num_clients: int) -> dict[int, int]:
     if not isinstance(stored, list) or len(stored) != num_clients or any(type(one) is not int for one in stored):
         return {}
     return dict(enumerate(stored))
+
+
+def has_ended(folder: RunFolder, simulation: Simulation, num_rounds: int, stops: Sequence[Observer]) -> bool:
+    """Whether the run in the folder has all its rounds, or was stopped: nothing is left to do for the nodes."""
+    done = max(folder.checkpoints.rounds(), default=0)
+    fresh, simulation.history = simulation.history, simulation.history_of(read_rows(folder.metrics_path)[:done])
+    for one in stops:
+        one.on_start(simulation, num_rounds)
+    ended = done >= num_rounds or bool(simulation.stopped)
+    simulation.history, simulation.stopped = fresh, ""
+    return ended
 
 
 class StoresExamples(Observer):

@@ -32,7 +32,7 @@ from fedlada.flower.nodes import Nodes, Shared, check_clients, check_node_ids
 from fedlada.flower.plausible import SIZE_BOUND, check_bound
 from fedlada.flower.private import check_every_answer_counts, check_private, check_wrapped
 from fedlada.flower.rounds import RemoteRounds, check_minimum
-from fedlada.flower.stored import StoresExamples, run_name, stored_examples
+from fedlada.flower.stored import StoresExamples, has_ended, run_name, stored_examples
 from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
@@ -175,7 +175,8 @@ class MethodStrategy(Strategy):
         Args:
             grid: what Flower hands to a `ServerApp`.
             rounds: how many rounds to run in all.
-            out: the run folder; a run found there resumes from its newest checkpoint, to the same bits.
+            out: the run folder; a run found there resumes from its newest checkpoint, to the same bits. One that has
+                ended is loaded, and needs no node.
             checkpoint_every: rounds between checkpoints.
             callbacks: as in `fedlada.simulate`.
             progress: print progress lines.
@@ -192,15 +193,18 @@ class MethodStrategy(Strategy):
         out = None if out is None else user_path("out", out)
         simulation, engine, nodes = self._simulation(method, grid, around, run_name(out))
         engine.versions = Versions(engine.settings.attempt, self.forget)
-        observers += resolve_stops(simulation, *self.stop)
-        folder = None
+        stops = resolve_stops(simulation, *self.stop)
+        observers += stops
+        folder, ended = None, False
         if out is not None:
             nodes.num_examples.update(stored_examples(out, self.num_clients))
             config = config_of(self, method, engine.settings, simulation, rounds)
             folder = RunFolder(out, config, checkpoint_every=checkpoint_every, warn=log.warning)
             folder.check(simulation, rounds)
             engine.checkpoints = folder.checkpoints.rounds
-        nodes.wait_at_start(self.replies, need_numbers=self.weights == "examples")
+            ended = has_ended(folder, simulation, rounds, stops)
+        if not ended:
+            nodes.wait_at_start(self.replies, need_numbers=self.weights == "examples")
         if folder is not None and self.weights == "examples":
             folder.config = {**config, "examples": nodes.examples()}
             observers.append(StoresExamples(folder.path, nodes.examples))
