@@ -761,7 +761,8 @@ class NumPyLater(Later):
 
     def apply(self, update, local, step):
         late = np.arange(update.shape[-1]) < 20 * (step.shared["round"].numpy() >= 3)
-        return update * torch.from_numpy(1.0 - late.reshape(-1, update.shape[-1])).reshape(update.shape), local
+        kept = torch.from_numpy(1.0 - late.reshape(-1, update.shape[-1])).to(update.dtype)
+        return update * kept.reshape(update.shape), local
 
 
 @pytest.mark.parametrize(

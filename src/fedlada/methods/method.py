@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlada.methods.combine import Combiner, Mean, as_combiner
+from fedlada.methods.forms import in_form_of
 from fedlada.methods.local import LocalTransform
 from fedlada.methods.personal import Personal
 from fedlada.methods.server import ServerOptimizer
@@ -121,7 +122,7 @@ class FederatedMethod:
         point, states = local.params, []
         for index, part in enumerate(self.local):
             point, state = part.look(point, local.states[index], self._view(local, index), gradient_at)
-            states.append(state)
+            states.append(in_form_of(local.states[index], state, part, "look"))
         return point, replace(local, states=tuple(states))
 
     def move(self, local: Local, gradient: Tensor) -> Local:
@@ -129,7 +130,7 @@ class FederatedMethod:
         update, states = gradient, []
         for index, part in enumerate(self.local):
             update, state = part.apply(update, local.states[index], self._view(local, index))
-            states.append(state)
+            states.append(in_form_of(local.states[index], state, part, "apply"))
         return Local(
             params=_minus(local.params, local.lr, update),
             anchor=local.anchor,
@@ -163,7 +164,10 @@ class FederatedMethod:
         parts = [
             part.finish(local.states[index], done, self._view(local, index)) for index, part in enumerate(self.local)
         ]
-        memory = tuple(_in_order_of(old, new) for old, (_, new) in zip(local.kept, parts, strict=True))
+        memory = tuple(
+            in_form_of(old, new, part, "finish")
+            for part, old, (_, new) in zip(self.local, local.kept, parts, strict=True)
+        )
         upload = Upload(done.delta, tuple(extra for extra, _ in parts))
         if self.personal is None:
             return upload, Kept(memory)
@@ -206,7 +210,7 @@ class FederatedMethod:
 
     def _merged(self, shared: PerTransform, extra: PerTransform, round: Round) -> PerTransform:
         return tuple(
-            _in_order_of(old, part.merge(old, own, round))
+            in_form_of(old, part.merge(old, own, round), part, "merge")
             for part, old, own in zip(self.local, shared, extra, strict=True)
         )
 
@@ -324,11 +328,6 @@ def _minus(params: Tensor, lr: Scalar, update: Tensor) -> Tensor:
     product = update * -lr
     fits = product.shape == params.shape and product.dtype == params.dtype
     return product.add_(params) if fits else params + product
-
-
-def _in_order_of(old: Vectors, new: Vectors) -> Vectors:
-    """The new vectors in the order of the old: stacks and messages depend on the order, not only on names."""
-    return {name: new[name] for name in old} if new.keys() == old.keys() else new
 
 
 def _given(part: object) -> str:

@@ -298,5 +298,6 @@ def _finite(upload: Upload, kept: Kept, places: int) -> Tensor:
     """For each place 1 if all its results are finite, else 0."""
     # The largest magnitude is NaN or infinite if any number is, and takes one pass without a copy.
     vectors = [vector for state in (upload, kept) for _, vector in named_tensors(state) if vector.is_floating_point()]
-    largest = [torch.linalg.vector_norm(vector, ord=torch.inf, dim=-1) for vector in vectors]
+    rows = [vector.flatten(1) if vector.ndim > 2 else vector for vector in vectors]
+    largest = [torch.linalg.vector_norm(one, ord=torch.inf, dim=-1) for one in rows]
     return torch.stack([one.expand(places) for one in largest]).isfinite().all(dim=0).double()

@@ -116,9 +116,9 @@ class Memories:
         names = [list(memory) for memory in kept[0].memory]
 
         def stacked(part: int, name: str) -> Tensor:
-            size = here[0].memory[part][name].numel()  # the size of the model, or of its personal part
-            whole = size == self.layout.num_params
-            rows = self.layout.rows(places, self.like) if whole else self.like.new_zeros(places, size)
+            first = self.layout.inward(here[0].memory[part][name])
+            whole = first.shape == (self.layout.width,)
+            rows = self.layout.rows(places, first) if whole else first.new_zeros((places, *first.shape))
             for place, one in enumerate(here):
                 rows[place].copy_(self.layout.inward(one.memory[part][name]))
             return rows

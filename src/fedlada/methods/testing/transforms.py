@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedlada.methods.forms import other_form
 from fedlada.methods.local import LocalTransform
 from fedlada.methods.local.transform import HOOKS as METHODS_OF_A_TRANSFORM
 from fedlada.methods.local.transform import declares
@@ -188,29 +189,23 @@ def one_round(
         point, state = _two("look", _called(part, "look", params, local, step, gradient_at))
         if not isinstance(point, Tensor) or point.shape != shape:
             raise Wrong(f"must return from look a point of the shape it was given; got {_kind(point)}")
-        local = _vectors("look", state, names=local)
+        local = _in_form("look", local, state, clients)
         update, state = _two("apply", _called(part, "apply", gradient_at(point), local, step))
         if not isinstance(update, Tensor) or update.shape != shape:
             wanted = "[C, P]" if clients else "[P]"
             raise Wrong(f"must return from apply an update of the shape it was given, {wanted}; got {_kind(update)}")
-        local = _vectors("apply", state, names=local)
+        if update.dtype != gradient.dtype:
+            wanted = str(gradient.dtype)
+            raise Wrong(f"must return from apply an update in the dtype it was given, {wanted}; got {update.dtype}")
+        local = _in_form("apply", local, state, clients)
         params = params - lr * update
         seen.append(update.clone())
     for name, value in local_at_first.items():
         if value.shape[: len(clients)] != clients and not agree(value, local[name]):
-            raise Wrong(
-                f"must return from begin {name!r} with one row for each stacked client, as torch.zeros_like(like) and "
-                f"torch.zeros_like(like[..., :1]) have; got {tuple(value.shape)} for {clients[0]} clients"
-            )
+            raise _without_rows(name, value, clients)
     done = ClientRound(anchor - params, num_steps, lr)
     extra, memory = _two("finish", _called(part, "finish", local, done, Step(params, anchor, shared, kept)))
-    extra, memory = _vectors("finish", extra), _vectors("finish", memory, names=kept)
-    for name, value in memory.items():
-        if value.shape != kept[name].shape:
-            raise Wrong(
-                f"must return from finish a memory {name!r} of the shape that it was given, {tuple(kept[name].shape)}; "
-                f"got {tuple(value.shape)}"
-            )
+    extra, memory = _vectors("finish", extra), _in_form("finish", kept, memory)
     for name, value in extra.items():
         if value.shape[: len(clients)] != clients:
             raise Wrong(
@@ -220,7 +215,7 @@ def one_round(
     mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
     delta = done.delta.mean(dim=0) if clients else done.delta
     round = Round(delta, float(len(gradients)), 0.1, participation=0.5)
-    merged = _vectors("merge", _called(part, "merge", first_shared, mean, round), names=first_shared)
+    merged = _in_form("merge", first_shared, _called(part, "merge", first_shared, mean, round))
     return Trial([*seen, *extra.values(), *(memory[name] for name in kept)], merged, memory)
 
 
@@ -278,17 +273,32 @@ def _two(call: str, value: Any) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def _vectors(call: str, value: Any, names: Vectors | None = None) -> Vectors:
-    """The value, if it is a dict of tensors with these names."""
+def _vectors(call: str, value: Any) -> Vectors:
+    """The value, if it is a dict of tensors."""
     if not isinstance(value, dict):
         raise Wrong(f"must return a dict of tensors from {call}, got {_kind(value)}")
     if others := [(name, one) for name, one in value.items() if not isinstance(one, Tensor)]:
         name, one = others[0]
         raise Wrong(f"must return a dict of tensors from {call}, but {name!r} is of type {_kind(one)}")
-    if names is not None and set(value) != set(names):
-        wanted, got = (", ".join(sorted(one)) or "nothing" for one in (names, value))
-        raise Wrong(f"must return from {call} the names that it was given, {wanted}; got {got}")
     return value
+
+
+def _in_form(call: str, old: Vectors, value: Any, clients: tuple[int, ...] = ()) -> Vectors:
+    """The value, if its vectors are like the old."""
+    new = _vectors(call, value)
+    if problem := other_form(call, old, new):
+        for name, was in old.items():
+            if name in new and new[name].shape != was.shape and was.shape[: len(clients)] != clients:
+                raise _without_rows(name, was, clients)
+        raise Wrong(problem)
+    return new
+
+
+def _without_rows(name: str, value: Tensor, clients: tuple[int, ...]) -> Wrong:
+    return Wrong(
+        f"must return from begin {name!r} with one row for each stacked client, as torch.zeros_like(like) and "
+        f"torch.zeros_like(like[..., :1]) have; got {tuple(value.shape)} for {clients[0]} clients"
+    )
 
 
 def agree(one: Tensor, other: Tensor, rtol: float = 1e-4, atol: float = 1e-6) -> bool:
