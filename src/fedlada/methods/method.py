@@ -10,6 +10,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from fedlada.methods.blame import blamed
 from fedlada.methods.combine import Combiner, Mean, as_combiner
 from fedlada.methods.forms import in_form_of
 from fedlada.methods.local import LocalTransform
@@ -272,7 +273,7 @@ class FederatedMethod:
                         f"{type(part).__name__}.{name} is of type {kind}, and a step with it failed: {problem}; "
                         "if it has a number for each parameter, make it a tensor: torch.as_tensor(...)"
                     ) from problem
-        raise problem
+        raise ValueError(f"the method {self.name!r} cannot take a first step: {blamed(problem)}") from problem
 
     def _dry_run_on(self, params: Tensor) -> DryRun:
         broadcast = self.init(params).broadcast
@@ -283,7 +284,9 @@ class FederatedMethod:
             return params
 
         local = self.step(self.begin(broadcast, self.init_kept(params), lr=1.0), gradient_at)
-        return DryRun(params.numel(), broadcast, local, self.finish(local, 1)[0], len(points))
+        upload, _ = self.finish(local, 1)
+        self._merged(broadcast.shared, upload.extra, Round(upload.delta, 1, 1.0, participation=1.0))
+        return DryRun(params.numel(), broadcast, local, upload, len(points))
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
         """The same method with the tensors of its parts, such as masks, on the device and in the dtype of `params`.
@@ -299,7 +302,7 @@ class FederatedMethod:
             sizes = " and ".join(map(str, self._lengths))
             raise ValueError(
                 f"the method {self.name!r} holds tensors of length {sizes} and cannot take a step of a model of "
-                f"{params.numel()} parameters: {error}"
+                f"{params.numel()} parameters: {blamed(error)}"
             ) from error
         return own
 

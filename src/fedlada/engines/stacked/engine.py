@@ -35,7 +35,7 @@ from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Upload, map_tensors, named_tensors, num_bytes
-from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random, reads_numbers
+from fedlada.methods.testing.observed import depends_on_order, ignores_zeros, is_random, reads_numbers, untried
 from fedlada.models.flat import FlatModel, model_with
 
 WORTH_COMPILING = 2000
@@ -90,6 +90,8 @@ class StackedEngine(Engine):
             raise NotStackable(
                 f"a transform of {method.name} ({reader}) reads numbers in Python, for each client alone"
             )
+        if error := untried(method):
+            raise NotStackable(f"a transform of {method.name} fails on a trial of stacked clients ({error})")
         layout = self.network.layout
         # Personal parameters are found by their numbers.
         if self.method.personal is not None or not ignores_zeros(self.method, self.flat.vector):

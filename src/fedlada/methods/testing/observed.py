@@ -19,7 +19,7 @@ from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
 from fedlada.methods.testing.operations import CLIENT, STEPS, Blended, Operations, recorded
-from fedlada.methods.testing.transforms import START, agree, gradients, has_generator, one_round
+from fedlada.methods.testing.transforms import START, agree, error_in_check, gradients, has_generator, one_round
 
 NUM_SHORT, NUM_ZEROS = 67, 61
 
@@ -185,6 +185,14 @@ def _one_round(
     for gradient in drawn:
         local = method.step(local, lambda point, gradient=gradient: inward(gradient * (1 + 0.1 * outward(point))))  # type: ignore[misc]
     return method.finish(local, len(drawn))
+
+
+def untried(method: FederatedMethod) -> str:
+    """The name and the error of a transform whose trial fails: what it would do to stacked clients is not known."""
+    for part in method.local:
+        if not type(part).__module__.startswith("fedlada.") and (error := error_in_check(part)):
+            return f"{type(part).__name__}: {error}"
+    return ""
 
 
 def is_random(method: FederatedMethod) -> bool:
