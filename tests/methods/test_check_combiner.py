@@ -193,3 +193,29 @@ def test_many_uploads_are_compared_in_as_many_numbers_as_few(monkeypatch):
     monkeypatch.setattr(gathered, "NUMBERS", 30)
     assert torch.equal(by_column(uploads, middle).delta, whole)
     assert sizes == [7 * 23, *[28] * 5, 21]
+
+
+@dataclass(frozen=True)
+class RootMean(Combiner):
+    """Declares what it is not."""
+
+    is_linear = True
+
+    def combine(self, uploads, weights=None):
+        mean = average(uploads, weights)
+        return with_delta(mean, lambda delta: delta.sign() * delta.abs().sqrt())
+
+
+def test_what_is_declared_linear_is_tried_on_shares():
+    said = r"RootMean declares is_linear = True, but the results of two shares do not combine to that of all"
+    with pytest.raises(ValueError, match=said):
+        check_combiner(RootMean(), averages=False)
+    with pytest.raises(ValueError, match=said):
+        simulate(small_net(), blobs(), method="fedavg", combiner=RootMean(), rounds=1)
+
+
+def test_a_linear_one_of_ones_own_passes():
+    class Same(Mean):
+        is_linear = True
+
+    check_combiner(Same())

@@ -141,16 +141,6 @@ class Dropout(LocalTransform):
         return update * float(np.ravel(drawn)[0] > 0.05), local
 
 
-@dataclass(frozen=True)
-class OwnNoise(LocalTransform):
-    """As differential privacy has it, from a generator of its own."""
-
-    generator: np.random.Generator
-
-    def apply(self, update, local, step):
-        return update + torch.from_numpy(self.generator.standard_normal(update.shape)).float(), local
-
-
 @pytest.mark.parametrize("source", ["torch", "numpy", "python"])
 def test_a_random_transform_is_let_through_and_draws_nothing_from_the_run(source):
     for seed in range(30):
@@ -165,12 +155,6 @@ def draws(seed, between=lambda: None):
     np.random.seed(seed)  # noqa: NPY002
     between()
     return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
-
-
-def test_a_generator_of_its_own_is_not_used_up():
-    generator = np.random.default_rng(0)
-    check_transform(OwnNoise(generator))
-    assert generator.random() == np.random.default_rng(0).random()
 
 
 @dataclass(frozen=True)

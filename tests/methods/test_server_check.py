@@ -32,7 +32,11 @@ def good(params, _delta, state, _round):
     [
         (lambda params, *_: params, None, "must return two things from step, the new"),
         (lambda params, _, state: (params, state), None, "failed in step: TypeError"),
-        (lambda params, delta, *_: (params, {"m": delta}), None, "init has none, step m"),
+        (
+            lambda params, delta, *_: (params, {"m": delta}),
+            None,
+            "must return from step the names that it was given, nothing; got m",
+        ),
         (lambda params, _, state, __: (params[:2], state), None, "got a tensor of shape (2,)"),
         (lambda params, *_: (params, None), None, "as its state from step, got NoneType"),
         (good, lambda _: [], "from init, got list"),
@@ -47,6 +51,16 @@ def good(params, _delta, state, _round):
             "changes state['m'] in place in step",
         ),
         (lambda params, delta, state, _: ((params - delta).double(), state), None, "in the dtype it was given"),
+        (
+            lambda params, _, state, __: (params, {"norms": torch.cat([state["norms"], torch.ones(1)])}),
+            lambda _: {"norms": torch.zeros(0)},
+            "'norms' in the form that it was given, float32 of shape (0,); got float32 of shape (1,)",
+        ),
+        (
+            lambda params, _, state, __: (params, {"t": state["t"] + 0.5}),
+            lambda _: {"t": torch.zeros(1, dtype=torch.int64)},
+            "'t' in the form that it was given, int64 of shape (1,); got float32 of shape (1,)",
+        ),
     ],
 )
 def test_what_is_wrong_with_it_carries_its_name(step, init, sentence):
@@ -107,3 +121,13 @@ def test_state_in_a_field_is_refused_and_drawing_is_not():
     ):
         check_server(FederatedMethod(name="mine", local=(), server=Counts()), PARAMS)
     check_server(FederatedMethod(name="mine", local=(), server=Draws()), PARAMS)
+
+
+def test_a_state_that_changes_its_form_later_is_named():
+    def step(params, delta, state, _):
+        count = state["t"] + 1
+        return params - delta, {"t": count.double() if count > 1 else count}
+
+    method = FederatedMethod(name="mine", local=(), server=server(step, lambda _: {"t": torch.zeros(1)}))
+    with pytest.raises(ValueError, match="Mine must return from step 't' in the form that it was given, float32 of"):
+        fedlada.simulate(small_net(), blobs(), method=method, lr=0.1, rounds=2)

@@ -204,6 +204,7 @@ class FederatedMethod:
         """
         round = Round(delta=combined.delta, num_steps=num_steps, lr=lr, participation=participation)
         params, optimizer = self.server.step(server.params, combined.delta, server.optimizer, round)
+        optimizer = in_form_of(server.optimizer, optimizer, self.server, "step")
         after = Server(params, self._merged(server.shared, combined.extra, round), optimizer)
         if isinstance(lr, float) and lr == 0 and not all_finite(after):
             raise ValueError(f"{self.name} divides by the clients' rate, which was 0 in this round: skip the round")

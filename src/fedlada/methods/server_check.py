@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedlada.methods.forms import other_form
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Round
 from fedlada.methods.testing.combiners import check_form
-from fedlada.methods.testing.transforms import has_generator
+from fedlada.methods.testing.fields import changed_field, fields_of, refuse_generator
 
 
 def check_aggregation(method: FederatedMethod, params: Tensor) -> None:
@@ -28,6 +29,7 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
     if type(method).aggregate is not FederatedMethod.aggregate:
         return
     server, name = method.server, type(method.server).__name__
+    refuse_generator(server)
     delta = params.clone().fill_(1e-3)
     given = {"params": params.clone(), "delta": delta, "round.delta": delta.clone()}
     before = {key: (one._version, one.clone()) for key, one in given.items()}
@@ -41,8 +43,9 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
                 given, before = given | old, before | {key: (one._version, one.clone()) for key, one in old.items()}
             round = Round(given["round.delta"], 1.0, 0.1, participation=1.0)
             made = server.step(given["params"], delta, state, round)
+            fields = fields_of(server)
             again = server.step(params.clone(), delta.clone(), state, round)
-            is_random = drawn() or has_generator(server)
+            is_random = drawn()
     except Exception as error:
         raise ValueError(
             f"the server optimizer {name} failed in {call}: {type(error).__name__}: {error}; "
@@ -71,6 +74,8 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
             f"the server optimizer {name} gives another result when it is called again: hold state in init and step, "
             "not in its fields"
         )
+    if changed := changed_field(fields, server):
+        raise ValueError(f"the server optimizer {name} changes its field {changed!r}: hold state in init and step")
     for call, one in (("init", state), ("step", after)):
         entries = one.items() if isinstance(one, dict) else ()
         if wrong := [(key, value) for key, value in entries if not isinstance(value, Tensor)]:
@@ -80,11 +85,8 @@ def check_server(method: FederatedMethod, params: Tensor) -> None:
         else:
             continue
         raise ValueError(f"the server optimizer {name} must return a dict of tensors as its state from {call}, {got}")
-    if set(after) != set(state):
-        raise ValueError(
-            f"the server optimizer {name} must keep the names of its state: init has {', '.join(state) or 'none'}, "
-            f"step {', '.join(after) or 'none'}"
-        )
+    if problem := other_form("step", state, after):
+        raise ValueError(f"the server optimizer {name} {problem}")
 
 
 def _kind(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.recipes import fedlada
 from fedlada.methods.state import Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
+from fedlada.methods.testing.fields import changed_field, fields_of, refuse_generator
 
 NUM_STEPS = (1, 2, 3, 4, 5)
 """Local steps of each client whose upload is combined."""
@@ -37,12 +38,15 @@ def check_form(method: FederatedMethod) -> None:
     if type(combiner).__module__.startswith("fedlada."):
         return
     _check_signature(name, combiner)
+    refuse_generator(combiner)
     like = _params([combiner, *method.local])
     try:
-        with randomness_restored():
+        with randomness_restored() as drawn:
             uploads = list(_uploads(method, like))
             own = map_tensor_fields(partial(suited, like=like), copy.deepcopy(combiner))  # one may note what it sees
-            _result(name, own, uploads, [1.0] * len(uploads))
+            result = _result_again(name, own, uploads, drawn)
+            if not drawn():
+                _check_linear(name, own, uploads, [1.0] * len(uploads), result)
     except Wrong:
         raise
     except Exception:
@@ -58,17 +62,20 @@ def check_combiner(combiner: Combiner, method: FederatedMethod | None = None, *,
     """
     name = type(combiner).__name__
     _check_signature(name, combiner)
+    refuse_generator(combiner)
     method = method or fedlada()
     like = _params([combiner, *method.local])
     combiner = map_tensor_fields(partial(suited, like=like), combiner)
     uploads = list(_uploads(method, like))
     equal = [1.0] * len(uploads)
     with randomness_restored() as drawn:
-        result = _result(name, combiner, uploads, equal)
-        is_random = drawn() or not _agree(result, combiner.combine(uploads, equal))
+        result = _result_again(name, combiner, uploads, drawn)
+        is_random = drawn()
         if not is_random:
             _check_weights(name, combiner, uploads, result)
             _check_order(name, combiner, uploads)
+            weights = _unequal_weights(combiner, uploads) or equal
+            _check_linear(name, combiner, uploads, weights, combiner.combine(uploads, weights))
     if averages and not is_random and not _agree(combiner.combine(uploads[:1] * 4, equal[:4]), uploads[0]):
         raise ValueError(f"{name} must return the upload that all clients send, if they send the same")
 
@@ -101,6 +108,31 @@ def _result(name: str, combiner: Combiner, uploads: Sequence[Upload], weights: S
     if numbers != list(weights):
         raise Wrong(f"{name} changes the list of weights in place: make a new one")
     return result
+
+
+def _result_again(name: str, combiner: Combiner, uploads: Sequence[Upload], drawn: Callable[[], bool]) -> Upload:
+    """The combined upload with equal weights, if a second call gives it again and leaves the fields as they were."""
+    equal = [1.0] * len(uploads)
+    result = _result(name, combiner, uploads, equal)
+    fields = fields_of(combiner)
+    again = combiner.combine(uploads, list(equal))
+    if not drawn() and not _agree(result, again):
+        raise Wrong(f"{name} gives another result when it is called again: hold state in a server optimizer")
+    if changed := changed_field(fields, combiner):
+        raise Wrong(f"{name} changes its field {changed!r}: hold state in a server optimizer")
+    return result
+
+
+def _check_linear(
+    name: str, combiner: Combiner, uploads: Sequence[Upload], weights: Sequence[float], result: Upload
+) -> None:
+    """Refuse the declaration of a weighted mean, if means of shares of the cohort do not combine to that of all."""
+    if not combiner.declares("is_linear"):
+        return
+    shares = [(uploads[:2], weights[:2]), (uploads[2:], weights[2:])]
+    parts = [combiner.combine(list(some), list(own)) for some, own in shares]
+    if not _agree(combiner.combine(parts, [sum(own) for _, own in shares]), result):
+        raise Wrong(f"{name} declares is_linear = True, but the results of two shares do not combine to that of all")
 
 
 def _check_weights(name: str, combiner: Combiner, uploads: Sequence[Upload], result: Upload) -> None:

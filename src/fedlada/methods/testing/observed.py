@@ -19,7 +19,7 @@ from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
 from fedlada.methods.testing.operations import CLIENT, STEPS, Blended, Operations, recorded
-from fedlada.methods.testing.transforms import START, agree, error_in_check, gradients, has_generator, one_round
+from fedlada.methods.testing.transforms import START, agree, error_in_check, gradients, one_round
 
 NUM_SHORT, NUM_ZEROS = 67, 61
 
@@ -198,7 +198,7 @@ def untried(method: FederatedMethod) -> str:
 def is_random(method: FederatedMethod) -> bool:
     """Whether a transform draws random numbers, by its declaration or as observed in two steps."""
     for part in method.local:
-        if part.draws_random_numbers or has_generator(part):
+        if part.draws_random_numbers:
             return True
         with torch.device("cpu"), randomness_restored() as drawn:
             with suppress(Exception):  # it may work on a model of its own size

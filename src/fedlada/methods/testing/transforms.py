@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import random
-import sys
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,10 +21,10 @@ from fedlada.methods.state import (
     Round,
     Step,
     Vectors,
-    held_by,
     tensors_inside,
 )
 from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
+from fedlada.methods.testing.fields import changed_field, fields_of, refuse_generator
 
 WIDTH = 3
 GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
@@ -74,6 +72,7 @@ def error_in_check(part: LocalTransform) -> str:
     if all(getattr(type(part), call) is getattr(LocalTransform, call) for call in ("apply", "look", "finish", "merge")):
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
     _check_signatures(part)
+    refuse_generator(part)
     with torch.device("cpu"):  # whatever the user's default is
         return _tried(part)
 
@@ -123,13 +122,17 @@ def _compare(part: LocalTransform, given: Tensor) -> None:
     one, other = given[:, 0], given[:, 1]
     with randomness_restored() as drawn:
         tried = copy.deepcopy(part)
-        first, again = (one_round(tried, one) for _ in range(2))
-        is_random = part.draws_random_numbers or drawn() or has_generator(part)
+        first = one_round(tried, one)
+        fields = fields_of(tried)
+        again = one_round(tried, one)
+        is_random = part.draws_random_numbers or drawn()
         if not is_random and not all(map(partial(agree, rtol=0, atol=0), first.seen, again.seen)):
             raise Wrong(
                 "gives other results when it is called again: hold state in begin, init_kept or init_shared, not in "
                 "its fields; if it draws random numbers, declare draws_random_numbers = True"
             )
+        if changed := changed_field(fields, tried):
+            raise Wrong(f"changes its field {changed!r}: hold state in begin, init_kept or init_shared")
         second = one_round(copy.deepcopy(part), other)
         stacked = one_round(copy.deepcopy(part), given)
         # States are often zeros at first, and show nothing.
@@ -234,13 +237,6 @@ def _called(part: LocalTransform, hook: str, *given: Any) -> Any:
 
 def _tensors(arguments: dict[str, Any]) -> list[tuple[str, Tensor]]:
     return [one for name, value in arguments.items() for one in tensors_inside(name, value)]
-
-
-def has_generator(part: object) -> bool:
-    """Whether it has a random generator of its own."""
-    numpy = sys.modules.get("numpy")
-    kinds = (torch.Generator, random.Random, *(() if numpy is None else (numpy.random.Generator,)))
-    return any(isinstance(value, kinds) for value in held_by(part).values())
 
 
 def _start(size: int) -> Tensor:
