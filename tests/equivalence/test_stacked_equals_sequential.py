@@ -350,3 +350,25 @@ def test_resumed_stacked_goes_on_to_the_same_bits(tmp_path):
             small_net(), (x, y), rounds=6, out=tmp_path / "r", checkpoint_every=1, callbacks=callbacks, **common
         )
     assert torch.equal(done.server.params, whole.server.params)
+
+
+@pytest.mark.slow
+def test_what_a_gpu_compiles_is_one_graph(monkeypatch):
+    """Else it warns and runs as it is; no machine code is made here."""
+    made = []
+
+    def traced(function, **others):
+        made.append(function.__name__)
+        del others["options"]  # of the backend that is left out
+        return real(function, backend="eager", **others)
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", traced)
+    method = METHODS["fedlada_sam"].method()
+    stacked = simulation(StackedEngine, small_net(), blobs(), method)
+    stacked.engine.compiles = True
+    stacked.run(2)
+    assert sorted(made) == ["update", "write_point", "write_point"]
+    sequential = simulation(SequentialEngine, small_net(), blobs(), method)
+    sequential.run(2)
+    assert_same(sequential, stacked)
