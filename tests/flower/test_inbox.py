@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -68,7 +69,8 @@ def test_nothing_is_kept_of_a_reply_that_nobody_waits_for(monkeypatch):
 
     link = HalfUploaded(client_app(small_net(), load, method=method), 5, hold_back)
     before = set(threading.enumerate())
-    real = strategy_of(method, replies=QUICK, cohort_size=None).run(link.grid(), 3, progress=False)
+    replies = replace(QUICK, time_limit=2, patience=20)
+    real = strategy_of(method, replies=replies, cohort_size=None).run(link.grid(), 3, progress=False)
     assert [row["lost"] for row in real.history] == [[], [1], []]
     for one in set(threading.enumerate()) - before:
         one.join(30)
