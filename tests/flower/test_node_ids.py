@@ -48,6 +48,11 @@ def test_with_all_named_a_run_has_the_same_bits():
     [
         ({}, "node_ids maps clients, 0 to 4, to Flower's node ids, got {}"),
         ({5: 1}, "node_ids maps clients, 0 to 4, to Flower's node ids"),
+        ({0: "7"}, "to Flower's node ids, got {0: '7'}"),
+        ({0: True}, "to Flower's node ids, got {0: True}"),
+        ({True: 7}, "to Flower's node ids, got {True: 7}"),
+        ({"0": 7}, "to Flower's node ids, got {'0': 7}"),
+        ([7, 8], r"to Flower's node ids, got \[7, 8\]"),
         ({0: 7, 1: 7}, "node_ids gives one node to two clients"),
     ],
 )

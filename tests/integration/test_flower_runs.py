@@ -233,6 +233,7 @@ def test_mistakes_are_refused_before_any_node_is_waited_for(tmp_path):
     for changes, arguments, sentence in (
         ({"lr": 0.2}, {"out": folder}, "holds another run"),
         ({"weights": "examples"}, {"out": folder}, "weights is 'uniform' there and 'examples' here"),
+        ({"weights": "examples", "combiner": "median"}, {}, "Median weights every client equally: use weights="),
         ({}, {"out": file}, "cannot be written"),
         ({}, {"out": tmp_path / "new", "checkpoint_every": 0}, "checkpoint_every must be"),
         ({}, {"checkpoint_every": 0}, "checkpoint_every must be"),

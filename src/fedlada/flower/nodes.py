@@ -37,11 +37,16 @@ def check_clients(name: str, clients: Collection[int], num_clients: int) -> Coll
 
 
 def check_node_ids(node_ids: Mapping[int, int] | None, num_clients: int) -> Mapping[int, int] | None:
-    """The node of each client; refuses an index that no client has, and a node that is given twice."""
+    """The node of each client; refuses an index that no client has, what is no node id, and a node that is given twice.
+
+    An id in quotes would be waited for in vain.
+    """
     if node_ids is None:
         return None
-    if not node_ids or not all(client in range(num_clients) for client in node_ids):
-        raise ValueError(f"node_ids maps clients, 0 to {num_clients - 1}, to Flower's node ids, got {dict(node_ids)}")
+    pairs = list(node_ids.items()) if isinstance(node_ids, Mapping) else []
+    are_numbers = all(type(one) is int for pair in pairs for one in pair)
+    if not pairs or not are_numbers or set(node_ids) - set(range(num_clients)):
+        raise ValueError(f"node_ids maps clients, 0 to {num_clients - 1}, to Flower's node ids, got {node_ids!r}")
     if len(set(node_ids.values())) < len(node_ids):
         raise ValueError("node_ids gives one node to two clients")
     return dict(node_ids)

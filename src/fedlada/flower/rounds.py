@@ -97,8 +97,8 @@ class RemoteRounds:
 
     @property
     def has_equal_weights(self) -> bool:
-        """Whether all clients count the same in a mean, as far as it is known before they report their samples."""
-        return isinstance(self.weights, str) or len({*self.weights} - {0.0}) == 1
+        """Whether all clients count the same in a mean, whatever numbers of samples they will report."""
+        return self.weights == "uniform" or (not isinstance(self.weights, str) and len({*self.weights} - {0.0}) == 1)
 
     @property
     def _believed(self) -> dict[int, float]:
