@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import in_short, in_words, one_line
+from fedlada.flower.exchange import in_short, in_words, one_line, reasons
+from fedlada.flower.inbox import Inbox
 from fedlada.methods.state import Upload
 
 LONG = "x" * 50_000_000
@@ -86,3 +88,20 @@ def test_of_a_traceback_the_end_alone_is_read(text):
 def test_of_many_clients_the_first_are_named():
     assert [in_words([7]), in_words([2, 1])] == ["client 7", "clients 1, 2"]
     assert in_words(range(300)) == "clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 290 others"
+
+
+def test_of_many_refusals_the_first_are_named():
+    assert reasons({"node 1": "no", "node 2": "never"}) == "; node 1: no; node 2: never"
+    assert len(reasons({f"node {one}": "no" * 200 for one in range(MANY)})) < 5000
+    assert reasons({f"node {one}": "no" for one in range(300)}).endswith("; node 9: no; and 290 others")
+
+
+def test_what_a_reply_says_that_it_answers_is_logged_in_short(caplog):
+    said = SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=LONG + "\n"))
+    grid = SimpleNamespace(push_messages=lambda _messages: ["1"], pull_messages=lambda _ids: [said])
+    box = Inbox(grid)
+    box.push({0: None})
+    assert box.pull(20.0) == []
+    (line,) = caplog.messages
+    assert line.endswith("came twice or unasked: ignored")
+    assert len(line) < 600

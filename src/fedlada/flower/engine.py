@@ -24,7 +24,7 @@ from fedlada.federation.batches import LocalWork
 from fedlada.federation.plan import Assignment, RoundPlan
 from fedlada.flower import wire
 from fedlada.flower.coding import Coding
-from fedlada.flower.exchange import CLOCKS, Replies, SkippedRounds, TooFewReplies, in_words, log, one_line
+from fedlada.flower.exchange import CLOCKS, Replies, SkippedRounds, TooFewReplies, in_words, log, one_line, reasons
 from fedlada.flower.inbox import ask
 from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes, said_examples
@@ -241,10 +241,10 @@ class GridEngine(Engine):
                 return f"round {plan.round} has a cohort of {drawn} and needs {minimum}"
             return f"round {plan.round} has {here} of its {drawn} clients connected and needs {minimum}"
         others = len(self.refused) - len(self.diverged)
-        reasons = "".join(f"; client {client}: {why}" for client, why in self.refused.items())
         return (
             f"round {plan.round} has {len(good)} usable answers and needs {minimum}: {len(lost)} clients did not "
-            f"answer, {len(self.diverged)} had a NaN or an infinity, {others} were refused for other reasons{reasons}"
+            f"answer, {len(self.diverged)} had a NaN or an infinity, {others} were refused for other reasons"
+            + reasons({f"client {client}": why for client, why in self.refused.items()})
         )
 
     def _message(self, client: int, content: RecordDict) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -129,6 +129,13 @@ def listed(found: Iterable[str]) -> str:
     """Untrusted names in an error message: the first few, shortened."""
     few = [one[:LONGEST_WORD] for one in islice(found, MOST_NAMES + 1)]
     return ", ".join(few[:MOST_NAMES] + ["..."] * (len(few) > MOST_NAMES)) or "none"
+
+
+def reasons(refused: Mapping[str, str]) -> str:
+    """The end of a sentence that says why some are refused: the first few."""
+    few = "".join(f"; {who}: {why}" for who, why in islice(refused.items(), MOST_NAMES))
+    others = len(refused) - MOST_NAMES
+    return few + (f"; and {plural(others, 'other')}" if others > 0 else "")
 
 
 def in_words(clients: Sequence[int]) -> str:

@@ -98,7 +98,7 @@ class Inbox:
             if said == message_id and message_id in self.asked:
                 yield self.asked.pop(message_id), reply
             else:
-                log.warning("an answer to %s came twice or unasked: ignored", said or "nothing")
+                log.warning("an answer to %s came twice or unasked: ignored", one_line(said) or "nothing")
 
 
 class _Fetch:

@@ -10,7 +10,17 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedlada.flower import wire
-from fedlada.flower.exchange import MOST_READ, UNAVAILABLE, Replies, TooFewReplies, in_words, log, one_line, pauses
+from fedlada.flower.exchange import (
+    MOST_READ,
+    UNAVAILABLE,
+    Replies,
+    TooFewReplies,
+    in_words,
+    log,
+    one_line,
+    pauses,
+    reasons,
+)
 from fedlada.flower.inbox import Inbox
 
 SPEAK_EVERY = 30.0
@@ -165,7 +175,7 @@ class Nodes:
             time.sleep(min(pause, start + patience - now))
 
     def _refusals(self) -> str:
-        return "".join(f"; node {node_id}: {why}" for node_id, (why, _) in self._refused.items())
+        return reasons({f"node {node_id}": why for node_id, (why, _) in self._refused.items()})
 
     def examples(self) -> list[int]:
         """Every client's number of samples, once all have reported it."""
