@@ -476,6 +476,24 @@ def test_no_node_decides_an_evaluation(caplog):
     assert "client 1 says loss 1e+300, counted as" in caplog.text
 
 
+def test_losses_of_zero_do_not_hide_the_others():
+    """Of a loss with a margin most nodes may have none left; the mean of the nodes' losses is still that of all."""
+    said = {}
+
+    def fault(who, asked, reply):
+        if asked.metadata.message_type == "evaluate":
+            if who != 3:
+                reply.content[wire.METRICS]["loss"] = 0.0
+            said[who] = dict(reply.content[wire.METRICS])
+        return [reply]
+
+    (row,) = strategy_of("fedavg", eval_clients_every=1).run(grid_of("fedavg", fault=fault), 1, progress=False).history
+    samples, losses = (np.array([said[client][name] for client in range(5)]) for name in ("num-examples", "loss"))
+    assert losses[3] > 0
+    assert row["nodes_loss"] == pytest.approx(np.average(losses, weights=samples))
+    assert row["nodes_bounded"] == []
+
+
 @pytest.mark.parametrize("weights", ["uniform", "examples"])
 def test_a_node_that_claims_samples_decides_nothing(weights):
     """Its steps would make the global direction vanish, its weight would be all there is."""

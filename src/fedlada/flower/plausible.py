@@ -37,13 +37,15 @@ def check_steps(upload: Upload, num_steps: int) -> None:
 
 
 def bounded(said: Mapping[int, float], times: float | None) -> dict[int, float]:
-    """Each client's number, capped in magnitude at a multiple of the median.
+    """Each client's number, capped in magnitude at a multiple of the median of those that are not zero.
 
-    The median is the lower of two middle values, so that one of two nodes cannot raise it.
+    The median is the lower of two middle values, so that one of two nodes cannot raise it. Losses of zero are possible,
+    and if most nodes have one, it must not become the loss of all.
     """
-    if times is None or not said:
+    sizes = [abs(value) for value in said.values() if value]
+    if times is None or not sizes:
         return dict(said)
-    bound = times * statistics.median_low(abs(value) for value in said.values())
+    bound = times * statistics.median_low(sizes)
     return {client: max(-bound, min(bound, value)) for client, value in said.items()}
 
 
