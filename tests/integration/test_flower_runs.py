@@ -160,7 +160,7 @@ def test_a_late_task_removes_nothing_that_its_successor_can_name(tmp_path):
     ours = [Version(round, new) for round in (21, 25)]
     theirs = [Version(round, old) for round in (3, 10, 15, 20, 27)]
     for version in (Version(2, ""), *theirs, *ours):
-        memories.save(version, kept, needed=[])
+        memories.save(version, kept, needed=memories.versions())
     memories.save(Version(28, old), kept, needed=[Version(round, old) for round in (10, 20, 27)])
     assert memories.versions() == sorted([*theirs[1:2], *theirs[3:], *ours, Version(28, old)])
     memories.save(Version(26, new), kept, needed=[Version(20, old), Version(25, new)])

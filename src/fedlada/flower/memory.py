@@ -81,7 +81,7 @@ class Memories:
             about = {DIGEST: _digest(vectors), PLACE: self._place(version)}
             write_atomic(self._path(version), lambda beside: save_file(vectors, beside, about), private=True)
             for one in self.versions():
-                if one not in needed and _is_past(one, version.attempt, needed):
+                if one not in needed and _is_past(one, version, needed):
                     self._path(one).unlink(missing_ok=True)
 
     def versions(self) -> list[Version]:
@@ -103,9 +103,8 @@ def _digest(vectors: dict[str, Tensor]) -> str:
     return hashlib.sha256(save(vectors)).hexdigest()
 
 
-def _is_past(one: Version, attempt: str, needed: Collection[Version]) -> bool:
+def _is_past(one: Version, made: Version, needed: Collection[Version]) -> bool:
     """Whether no server can name it any more. A task may be late: other attempts may have newer versions."""
-    rounds = [version.round for version in needed]
-    if not rounds:
-        return False
-    return one.round < (max(rounds) if one.attempt == attempt else min(rounds))
+    if one.attempt == made.attempt:  # when this task was sent, its server had not accepted it
+        return one.round < made.round
+    return one.round < min((version.round for version in needed), default=0)
