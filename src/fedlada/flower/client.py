@@ -24,11 +24,12 @@ from fedlada.flower import wire
 from fedlada.flower.coding import Coding
 from fedlada.flower.memory import Memories, default_folder
 from fedlada.flower.refusals import TOLD, Diverged, Moved, step
+from fedlada.flower.untrained import check_same, is_same, summary
 from fedlada.flower.versions import Version
 from fedlada.messages import Exchange
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, named_tensors
-from fedlada.models.flat import trainable, trained_digest, untrained_digest
+from fedlada.models.flat import trainable, trained_digest
 from fedlada.runs.config import describe_loss
 from fedlada.training.resolve import (
     Model,
@@ -121,7 +122,7 @@ class _Node:
 
     def hello(self, message: Message, context: Context) -> RecordDict:
         """The node's client index, model and number of samples."""
-        said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, trained="", untrained="", loss="")
+        said = wire.Hello(method="", client=-1, num_examples=0, num_params=0, trained="", has_untrained=0, loss="")
         try:
             greeting = wire.read_header(message, wire.Greeting)
             with step("answering the greeting"):
@@ -133,7 +134,7 @@ class _Node:
                     num_examples=len(engine.samples),
                     num_params=engine.flat.vector.numel(),
                     trained=trained_digest(engine.flat.module),
-                    untrained=untrained_digest(engine.template),
+                    has_untrained=int(is_same(summary(engine.template), greeting.untrained)),
                     loss=describe_loss(engine.loss),
                 )
         except TOLD as error:
@@ -177,7 +178,7 @@ class _Node:
         return cpu_threads(resolve_device(self.device), check_threads(task.threads))
 
     def _refusal(self, task: wire.Task, error: Exception) -> RecordDict:
-        status = {Diverged: "diverged", Moved: "moved"}.get(type(error), "refused")
+        status = "diverged" if isinstance(error, Diverged) else "moved" if isinstance(error, Moved) else "refused"
         return wire.content(
             wire.Done(run=task.run, round=task.round, client=task.client, status=status, reason=str(error))
         )
@@ -188,6 +189,7 @@ class _Node:
         engine = self._engine(self.load_data, context, task.seed)
         if (method := wire.fingerprint(engine.method)) != task.method:
             raise wire.WrongMessage(f"the server runs {task.method}, and this node has {method}: install the same app")
+        check_same(engine.template, task.untrained)
         params = engine.initial_params()
         exchange = Exchange(task.messages, engine.method, int(task.seed))
         coding, fresh = Coding(exchange), engine.method.init(params).broadcast

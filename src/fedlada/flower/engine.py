@@ -30,6 +30,7 @@ from fedlada.flower.inflation import bounded_grid
 from fedlada.flower.nodes import Nodes, said_examples
 from fedlada.flower.plausible import check_steps
 from fedlada.flower.rounds import RemoteRounds, believed_work, with_steps
+from fedlada.flower.untrained import summary
 from fedlada.flower.versions import Versions
 from fedlada.messages.exchange import Exchange
 from fedlada.messages.ledger import ENVELOPE
@@ -78,7 +79,7 @@ class GridEngine(Engine):
         self.template = model
         self.flat = FlatModel(model, device, dtype)
         self.method = method = method.suited_to(self.flat.vector)
-        self.fingerprint = wire.fingerprint(method)
+        self.fingerprint, self.untrained = wire.fingerprint(method), summary(model)
         self.given_loss = loss
         self.kind = "flower"
         self.why = "real nodes, over Flower"
@@ -271,6 +272,7 @@ class GridEngine(Engine):
         needed = {version.text for version in nameable if version is not None}
         return wire.Task(
             method=self.fingerprint,
+            untrained=self.untrained,
             run=self.settings.run,
             round=round,
             client=client,

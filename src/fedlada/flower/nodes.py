@@ -22,6 +22,7 @@ from fedlada.flower.exchange import (
     reasons,
 )
 from fedlada.flower.inbox import Inbox
+from fedlada.flower.untrained import OTHER_UNTRAINED
 
 SPEAK_EVERY = 30.0
 """Seconds between two log lines about missing nodes."""
@@ -73,7 +74,7 @@ class Shared:
     trained: str
     """A digest of the names, shapes and dtypes of the model's trained parameters."""
     untrained: str
-    """A digest of the model's untrained parameters and buffers."""
+    """The summary of the model's untrained parameters and buffers."""
     loss: str = ""
     """The loss, if the server knows it: it was given one, or test data."""
 
@@ -123,7 +124,7 @@ class Nodes:
         self._inbox.keep(here)
         resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < GREET_AGAIN}
         known = set(self.present.values()) | resting | set(self._inbox.asked.values())
-        greeting = wire.content(wire.Greeting(seed=str(self.shared.seed)))
+        greeting = wire.content(wire.Greeting(seed=str(self.shared.seed), untrained=self.shared.untrained))
         hello = {
             node_id: Message(greeting, dst_node_id=node_id, message_type=MessageType.QUERY, ttl=self.time_limit)
             for node_id in sorted(here - known)
@@ -227,11 +228,8 @@ class Nodes:
                 "its model's parameters have other names, shapes or dtypes than the server's: make the same model, and "
                 "give the same dtype, on both sides"
             )
-        if hello.untrained != shared.untrained:
-            raise wire.WrongMessage(
-                "its model's frozen parameters or buffers, which do not travel, are not the server's: make them from "
-                "the same file, or in the function that makes the model, where the run's seed fixes what is random"
-            )
+        if hello.has_untrained != 1:
+            raise wire.WrongMessage(OTHER_UNTRAINED)
         if shared.loss and hello.loss != shared.loss:
             raise wire.WrongMessage(
                 f"it trains with the loss {one_line(hello.loss)}, the server has {shared.loss}: give both apps the same"

@@ -37,7 +37,7 @@ from fedlada.flower.versions import NotesAttempt, Versions
 from fedlada.methods.combine import Combiner, Mean, Private
 from fedlada.methods.method import FederatedMethod
 from fedlada.methods.validation import count, one_of, seed_number
-from fedlada.models.flat import copied, trainable, trained_digest, untrained_digest
+from fedlada.models.flat import copied, trainable, trained_digest
 from fedlada.runs.config import describe_loss
 from fedlada.runs.folder import RunFolder
 from fedlada.training.history import Result
@@ -305,7 +305,7 @@ class MethodStrategy(Strategy):
             seed=self.seed,
             num_params=engine.initial_params().numel(),
             trained=trained_digest(engine.flat.module),
-            untrained=untrained_digest(self.model),
+            untrained=engine.untrained,
             loss="" if self.loss is None else describe_loss(self.loss),
         )
         limit = self.replies.time_limit + CLOCKS

@@ -22,7 +22,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.state import Broadcast, Kept, Server, Upload, map_tensors, named_tensors
 from fedlada.runs.parts import describe_part
 
-FORMAT = 4
+FORMAT = 5
 """Format version, incremented when older versions can no longer read it."""
 VECTORS, HEADER, METRICS = "vectors", "fedlada", "metrics"
 
@@ -92,6 +92,8 @@ class Task:
 
     method: str
     """The method's fingerprint."""
+    untrained: str
+    """The summary of the model's untrained parameters and buffers."""
     run: str
     """Names the whole run; a run that was resumed keeps its name."""
     round: int
@@ -140,6 +142,8 @@ class Greeting:
 
     seed: str
     """As text, as in a task."""
+    untrained: str
+    """As in a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +156,8 @@ class Hello:
     num_params: int
     trained: str
     """A digest of the names, shapes and dtypes of its model's trained parameters."""
-    untrained: str
-    """A digest of its model's untrained parameters and buffers, which are not sent."""
+    has_untrained: int
+    """1 if its model's untrained parameters and buffers are those of the greeting."""
     loss: str
     """The loss with which it trains."""
     refused: str = ""
