@@ -389,3 +389,68 @@ def test_a_state_of_one_number_for_all_stacked_clients_is_refused():
     said = r"must return from begin 't' with one row for each stacked client, .*like\[\.\.\., :1\].*; got \(1,\) for 2"
     with pytest.raises(ValueError, match=said):
         check_transform(BeginsWithOneNumber())
+
+
+@dataclass(frozen=True)
+class Moment(LocalTransform):
+    """Divides by the root of a second moment that the server averages."""
+
+    first: float = 1e-8
+    uploads: Any = None
+    positive = frozenset({"v"})
+
+    def init_shared(self, params):
+        return {"v": torch.full_like(params, self.first)}
+
+    def begin(self, shared, kept, like):
+        return {"v": shared["v"]}
+
+    def apply(self, update, local, step):
+        v = 0.9 * local["v"] + 0.1 * update * update
+        return update / v.sqrt(), {"v": v}
+
+    def finish(self, local, done, step):
+        return {"v": local["v"] if self.uploads is None else self.uploads(done.delta)}, {}
+
+    def merge(self, shared, mean, round):
+        return mean
+
+
+class NamedByAWord(Moment):
+    positive = "second"
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (Moment(first=0.0), "declares positive = {'v'}, but init_shared returned 'v' with a zero or less"),
+        (Moment(uploads=torch.clone), "declares positive = {'v'}, but finish returned 'v' with a zero or less"),
+        (NamedByAWord(), "must declare positive as a set of names, frozenset({'second'})"),
+        (
+            Moment(uploads=torch.Tensor.long),
+            "must return from finish 'v' in a floating-point dtype, as the server averages it: "
+            "v.to(done.delta.dtype); got torch.int64",
+        ),
+    ],
+)
+def test_what_is_sent_is_as_declared_and_can_be_averaged(part, said):
+    check_transform(Moment())
+    with pytest.raises(ValueError, match=re.escape(f"{type(part).__name__} {said}")):
+        check_transform(part)
+
+
+def test_messages_name_the_declaration_that_is_missing():
+    class Undeclared(Moment):
+        positive = frozenset()
+
+    settings = {"lr": 0.01, "rounds": 1, "messages": "lean"}
+    for part, said in (
+        (Moment(), None),
+        (Undeclared(), "v may have negative numbers: use int8, or declare it positive"),
+    ):
+        method = FederatedMethod(name="own", local=(part,), server=server.SGD())
+        if said is None:
+            simulate(small_net(), blobs(), method=method, **settings)
+            continue
+        with pytest.raises(ValueError, match=said):
+            simulate(small_net(), blobs(), method=method, **settings)

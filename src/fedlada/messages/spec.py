@@ -98,7 +98,10 @@ class Messages:
         if positive and not codec.keeps_positive:
             raise ValueError(f"messages: {name} must stay positive, which {codec.name} does not guarantee: use log8")
         if codec.needs_positive and not positive:
-            raise ValueError(f"messages: {codec.name} is for second moments, and {name} has negative numbers: use int8")
+            raise ValueError(
+                f"messages: {codec.name} is for second moments, and {name} may have negative numbers: use int8, or "
+                "declare it positive in a transform of your own"
+            )
         if codec.has_memory and direction == "down":
             raise ValueError(f"messages: {codec.name} is for uploads only, not for {name}")
         if rule.every > 1 and not positive:

@@ -215,6 +215,12 @@ def one_round(
                 f"must return from finish {name!r} with one row for each stacked client, [C, ...]; "
                 f"got {tuple(value.shape)} for {len(gradients[0])} clients"
             )
+        if not value.is_floating_point():
+            raise Wrong(
+                f"must return from finish {name!r} in a floating-point dtype, as the server averages it: "
+                f"{name}.to(done.delta.dtype); got {value.dtype}"
+            )
+    _refuse_zeros(part, {"init_shared": first_shared, "finish": extra})
     mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
     delta = done.delta.mean(dim=0) if clients else done.delta
     round = Round(delta, float(len(gradients)), 0.1, participation=0.5)
@@ -288,6 +294,16 @@ def _in_form(call: str, old: Vectors, value: Any, clients: tuple[int, ...] = ())
                 raise _without_rows(name, was, clients)
         raise Wrong(problem)
     return new
+
+
+def _refuse_zeros(part: LocalTransform, sent: dict[str, Vectors]) -> None:
+    """Refuse vectors that are declared positive and are not."""
+    if isinstance(part.positive, str):
+        raise Wrong(f"must declare positive as a set of names, frozenset({{{part.positive!r}}})")
+    for hook, vectors in sent.items():
+        for name in part.positive:
+            if name in vectors and not bool((vectors[name] > 0).all()):
+                raise Wrong(f"declares positive = {{{name!r}}}, but {hook} returned {name!r} with a zero or less")
 
 
 def _without_rows(name: str, value: Tensor, clients: tuple[int, ...]) -> Wrong:
