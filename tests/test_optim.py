@@ -315,6 +315,31 @@ def test_a_copy_goes_on_alone(copied):
     assert torch.equal(other.finish()[0].delta, optimizer.finish()[0].delta)
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle, by_torch])
+def test_a_copy_watches_its_own_frozen_parameters(copied):
+    model = small_net()
+    model[0].weight.requires_grad_(False)
+    optimizer = fedlada.LocalOptimizer(model.parameters(), recipes.fedavg(), lr=0.1)
+    twin, other = copied((model, optimizer))
+    other.load_state_dict(optimizer.state_dict())
+    train(twin, other, batches(1))
+    twin[0].weight.requires_grad_(True)
+    with pytest.raises(ValueError, match="this optimizer would not train it"):
+        train(twin, other, batches(1))
+    train(model, optimizer, batches(1))
+    alone = copied(optimizer)
+    alone.begin(alone.method.init(alone.vector).broadcast)
+
+
+def test_names_are_those_of_the_trained_parameters():
+    model = small_net()
+    model[0].weight.requires_grad_(False)
+    optimizer = fedlada.LocalOptimizer(model.named_parameters(), recipes.fedavg(), lr=0.1)
+    assert optimizer.param_groups[0]["param_names"] == ["0.bias", "2.weight", "2.bias"]
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.param_groups[0]["param_names"] == ["0.bias", "2.weight", "2.bias"]
+
+
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_the_state_of_another_method_or_model_is_refused_before_anything_changes(has_begun):
     model = small_net()

@@ -32,9 +32,11 @@ class LocalOptimizer(torch.optim.Optimizer):
         positive("lr", float(lr) if isinstance(lr, Tensor) else lr)
         super().__init__(params, {"lr": lr})
         # A later change of requires_grad would otherwise change the vector's length in the middle of a round.
-        self._frozen = [weakref.ref(p) for p in self.param_groups[0]["params"] if not p.requires_grad]
-        if self._frozen:
-            self.param_groups[0]["params"] = [p for p in self.param_groups[0]["params"] if p.requires_grad]
+        group, given = self.param_groups[0], self.param_groups[0]["params"]
+        self._frozen = [weakref.ref(p) for p in given if not p.requires_grad]
+        if names := group.get("param_names"):
+            group["param_names"] = [name for name, p in zip(names, given, strict=True) if p.requires_grad]
+        group["params"] = [p for p in given if p.requires_grad]
         if not self.parameters:
             raise ValueError("there is nothing to train: no parameter has requires_grad=True")
         self.method = method.suited_to(self.vector)
@@ -139,7 +141,13 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("method", "local", "num_steps", "sum_lr")}
-        return {**super().__getstate__(), **own, "_frozen": []}
+        frozen = [p for p in (one() for one in self._frozen) if p is not None]
+        return {**super().__getstate__(), **own, "_frozen": frozen}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Where the model is copied too, its frozen parameters are those here.
+        frozen = {"_frozen": [weakref.ref(p) for p in state["_frozen"]]} if "_frozen" in state else {}
+        super().__setstate__({**state, **frozen})
 
     def _refuse_unfrozen(self) -> None:
         """Refuse to leave out a parameter that is trained since this optimizer was made."""
