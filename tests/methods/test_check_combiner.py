@@ -219,3 +219,13 @@ def test_a_linear_one_of_ones_own_passes():
         is_linear = True
 
     check_combiner(Same())
+
+
+def test_a_result_in_float64_is_refused_for_a_run_in_float32():
+    """The server's parameters would be in float64 from then on, and no resume would take them."""
+    wide = Own(lambda uploads, weights: with_delta(average(uploads, weights), torch.Tensor.double))
+    said = r"Own must return an Upload with the vectors delta \[6\] in torch.float32.*; got delta \[6\] in torch.float6"
+    with pytest.raises(ValueError, match=said):
+        check_combiner(wide)
+    with pytest.raises(ValueError, match=said):
+        simulate(small_net(), blobs(), method="fedavg", combiner=wide, rounds=1)

@@ -45,6 +45,7 @@ def check_form(method: FederatedMethod) -> None:
             uploads = list(_uploads(method, like))
             own = map_tensor_fields(partial(suited, like=like), copy.deepcopy(combiner))  # one may note what it sees
             result = _result_again(name, own, uploads, drawn)
+            _check_in_float32(name, own, method, like)
             if not drawn():
                 _check_linear(name, own, uploads, [1.0] * len(uploads), result)
     except Wrong:
@@ -71,6 +72,7 @@ def check_combiner(combiner: Combiner, method: FederatedMethod | None = None, *,
     with randomness_restored() as drawn:
         result = _result_again(name, combiner, uploads, drawn)
         is_random = drawn()
+        _check_in_float32(name, combiner, method, like)
         if not is_random:
             _check_weights(name, combiner, uploads, result)
             _check_order(name, combiner, uploads)
@@ -121,6 +123,13 @@ def _result_again(name: str, combiner: Combiner, uploads: Sequence[Upload], draw
     if changed := changed_field(fields, combiner):
         raise Wrong(f"{name} changes its field {changed!r}: hold state in a server optimizer")
     return result
+
+
+def _check_in_float32(name: str, combiner: Combiner, method: FederatedMethod, like: Tensor) -> None:
+    """Refuse a result in another dtype than float32, in which most runs are."""
+    narrow = like.float()
+    uploads = list(_uploads(method, narrow))
+    _result(name, map_tensor_fields(partial(suited, like=narrow), combiner), uploads, [1.0] * len(uploads))
 
 
 def _check_linear(
