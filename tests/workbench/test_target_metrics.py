@@ -80,3 +80,13 @@ def test_the_names_are_those_of_a_run(options):
     row = {name: value for name, value in row.items() if value is not None}  # withheld where the run is private
     measured = {name for name in row if name.endswith(("_loss", "_accuracy", "_decile", "_std")) or "_of_" in name}
     assert set(metrics_of(experiment, source)) == measured | ({"drift"} & set(row))
+
+
+def test_the_summary_of_a_run_with_held_out_data_is_of_those_data(tmp_path, command):
+    asked = ["run", *FLAGS, "--rounds", "3", "--validation", 0.2, "--out", tmp_path / "run"]
+    said = command(*asked).out
+    found = json.loads(command(*asked, "--json").out)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    values = [row["validation_accuracy"] for row in rows]
+    assert (found["validation_accuracy"], found["best_accuracy"]) == (values[-1], max(values))
+    assert f"3 rounds, validation accuracy {values[-1]:.4f} (best {max(values):.4f})" in said

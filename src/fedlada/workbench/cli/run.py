@@ -27,7 +27,7 @@ from fedlada.training.progress import live_or_plain
 from fedlada.training.resolve import resolve_device
 from fedlada.training.shown import plural
 from fedlada.training.simulation import Observer, Simulation
-from fedlada.training.target import ACCURACY, LOSS, Target, lower_is_better
+from fedlada.training.target import JUDGES, Target, lower_is_better
 from fedlada.workbench.cli.flags import (
     MethodCommand,
     build_experiment,
@@ -251,15 +251,15 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     history = result.history
     metric = history.usual_judge
     _, values = history.measured(metric)
-    is_accuracy = metric != LOSS  # measurements of clients follow below
-    values = values if metric in (ACCURACY, LOSS) else []
+    values = values if metric.startswith(("test_", "validation_")) else []  # measurements of clients follow below
+    what = metric.rpartition("_")[2]
     summary: dict[str, Any] = {
         "method": experiment.method,
         "rounds": len(history),
         "stopped": result.stopped,
-        "test_accuracy": values[-1] if values and is_accuracy else None,
-        "best_accuracy": history.best(metric) if values and is_accuracy else None,
-        **({} if is_accuracy else {"test_loss": values[-1], "best_loss": history.best(metric)}),
+        "test_accuracy": None,
+        "best_accuracy": None,
+        **({metric: values[-1], f"best_{what}": history.best(metric)} if values else {}),
         "loss": result.loss,
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
@@ -279,9 +279,11 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
-    what = "loss" if "test_loss" in summary else "accuracy"
-    last, best = summary[f"test_{what}"], summary[f"best_{what}"]
-    measured = "" if last is None else f", test {what} {last:.4f} (best {best:.4f})"
+    metric = next((name for name in JUDGES if summary.get(name) is not None), None)
+    measured = ""
+    if metric is not None:
+        set_name, _, what = metric.partition("_")
+        measured = f", {set_name} {what} {summary[metric]:.4f} (best {summary[f'best_{what}']:.4f})"
     print(f"{summary['method']}: {plural(summary['rounds'], 'round')}{measured}")
     for whose, said in (("client", "each client's held-out samples"), ("personal", "the same after its own steps")):
         what = f"{whose}_accuracy" if f"{whose}_accuracy" in summary.get("each_client", {}) else f"{whose}_loss"
