@@ -55,7 +55,10 @@ def measured(device="cpu", **variables):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, device], env={**known, **variables}, capture_output=True, text=True, check=True
     )
-    return eval(done.stdout)
+    found = eval(done.stdout)
+    if not min(found["before"]):
+        pytest.skip("torch has an allocator of its own, which keeps freed memory, as its builds for ARM do")
+    return found
 
 
 def test_no_page_is_touched_for_the_first_time_again():
