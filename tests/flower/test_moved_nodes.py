@@ -43,3 +43,19 @@ def test_a_node_that_says_that_it_has_moved_is_only_greeted_again():
     real = strategy.run(grid_of("fedavg", fault=fault), 3, progress=False)
     assert [row["refused"] for row in real.history] == [[], [1], []]
     assert [row["clients"] for row in real.history] == [[0, 1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 2, 3, 4]]
+
+
+def test_a_newcomer_takes_the_place_of_a_node_that_is_gone_at_once():
+    """It came while the old node still counted as connected, and was refused; nobody waits for its next greeting."""
+    grid = grid_of("fedavg")
+    old = list(grid.get_node_ids())[1]
+
+    def replace_one(_simulation, row):
+        if row["round"] == 1:
+            grid.join(1)
+        if row["round"] == 2:
+            del grid._nodes[old]
+
+    strategy = strategy_of("fedavg", replies=QUICK, cohort_size=None)
+    real = strategy.run(grid, 4, callbacks=[replace_one], progress=False)
+    assert [row["lost"] for row in real.history] == [[], [], [], []]

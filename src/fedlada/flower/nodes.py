@@ -120,6 +120,7 @@ class Nodes:
             if node_id not in here:
                 log.warning("client %d has gone (node %d)", client, node_id)
                 del self.present[client]
+                self._refused.clear()  # one of them may have claimed its place
         self._refused = {node_id: why for node_id, why in self._refused.items() if node_id in here}
         self._inbox.keep(here)
         resting = {node_id for node_id, (_, when) in self._refused.items() if time.monotonic() - when < GREET_AGAIN}
