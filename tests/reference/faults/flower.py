@@ -59,8 +59,8 @@ FAULTS: Faults = {
     ),
     "memory: the newest goes, the oldest stays": (
         MEMORY,
-        "max(rounds) if one.attempt == attempt else min(rounds)",
-        "min(rounds) if one.attempt == attempt else max(rounds)",
+        "min((version.round for version in needed), default=0)",
+        "max((version.round for version in needed), default=0)",
     ),
     "memory: one for all attempts": (
         MEMORY,
