@@ -286,7 +286,7 @@ class FederatedMethod:
 
         local = self.step(self.begin(broadcast, self.init_kept(params), lr=1.0), gradient_at)
         upload, _ = self.finish(local, 1)
-        self._merged(broadcast.shared, upload.extra, Round(upload.delta, 1, 1.0, participation=1.0))
+        self._merged(broadcast.shared, upload.extra, Round(upload.delta, 1, 1.0, participation=0.5))
         return DryRun(params.numel(), broadcast, local, upload, len(points))
 
     def suited_to(self, params: Tensor) -> FederatedMethod:
