@@ -1,8 +1,8 @@
 """Memory that is freed stays with the process while a CPU trains.
 
 The C library gives a large freed block back to the system, and the next one of its size begins with a page fault for
-each of its pages. A step makes and frees vectors of the model's size: with a large model most of its time goes there. Torch's builds for ARM have an
-allocator of their own, which keeps freed memory by itself.
+each of its pages. A step makes and frees vectors of the model's size: with a large model most of its time goes there.
+Torch's builds for ARM have an allocator of their own, which keeps freed memory by itself.
 """
 
 from __future__ import annotations
