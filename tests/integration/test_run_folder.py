@@ -243,22 +243,35 @@ def re_sentence(text):
 def test_a_disk_that_fills_up_loses_nothing(tmp_path, resumed_equals_whole):
     """A limit on the size of files stands for the full disk: checkpoints no longer fit, the run ends in a sentence."""
     folder = tmp_path / "run"
-    arguments = ["run", "--method", "scaffold", *QUICK, "--rounds", "8", "--out", str(folder), "--quiet"]
-    run = subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=ENVIRONMENT,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, 15_000)),
-    )
+    run = on_a_small_disk(15_000, "run", "--method", "scaffold", *QUICK, "--rounds", "8", "--out", folder, "--quiet")
     assert run.returncode == 1
     assert "cannot be written (" in run.stderr
     assert "File too large" in run.stderr
     assert run.stderr.count("\n") == 1
     assert not list(folder.rglob("*.part"))
     resumed_equals_whole(folder)
+
+
+def on_a_small_disk(size, *arguments):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+
+
+def test_a_full_disk_leaves_the_tables_of_a_comparison_whole(tmp_path):
+    asked = ["compare", "--methods", "fedavg", *QUICK, "--rounds", "1", "--jobs", "1", "--out", tmp_path, "--quiet"]
+    fedlada(*asked, "--seeds", "0,1")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    said = on_a_small_disk(100, *asked, "--seeds", "0")
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert f"{tmp_path}/table.md cannot be written (File too large)" in said.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 # ---- from Python ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fedlada.plots.draw import save_chart
 from fedlada.runs.archived import archived_notes
 from fedlada.runs.clients import read_clients, read_names
 from fedlada.runs.config import read_config
+from fedlada.runs.files import write_text
 from fedlada.training.history import History
 from fedlada.workbench.campaign.request import DIVERGED, DONE, UNFINISHED, Outcome
 from fedlada.workbench.campaign.run import Work
@@ -39,9 +40,9 @@ def write_folder(
     notes = [*notes, *archived_notes(outcome.folder for outcome in outcomes)]
     markdown = f"# {title}\n\n" + "\n".join(table.to_markdown() for table in tables)
     markdown += "\n" * bool(notes) + "".join(f"- {note}\n" for note in notes)
-    (folder / "table.md").write_text(markdown, encoding="utf-8")
-    (folder / "table.csv").write_text(_csv(tables), encoding="utf-8")
-    (folder / "table.tex").write_text("\n".join(table.to_latex() for table in tables), encoding="utf-8")
+    write_text(folder / "table.md", markdown)
+    write_text(folder / "table.csv", _csv(tables))
+    write_text(folder / "table.tex", "\n".join(table.to_latex() for table in tables))
     write_tables(folder, tables)
     write_charts(folder, charts)
     write_command(folder, command)

@@ -22,6 +22,7 @@ from fedlada.runs.config import (
     refuse_other_test,
     refuse_other_than_experiment,
 )
+from fedlada.runs.files import write_text
 from fedlada.runs.metrics import read_rows
 from fedlada.training.history import History
 from fedlada.training.resolve import resolve_device
@@ -194,9 +195,9 @@ def _say_what_was_loaded(loaded: list[str], num_runs: int, folder: Path) -> None
 
 def _write(folder: Path, comparison: Comparison, experiment: Experiment, command: str) -> None:
     table = comparison.to_table()
-    (folder / "table.md").write_text(table.to_markdown(), encoding="utf-8")
-    (folder / "table.tex").write_text(table.to_latex(), encoding="utf-8")
-    (folder / "table.csv").write_text(comparison.to_csv(), encoding="utf-8")
+    write_text(folder / "table.md", table.to_markdown())
+    write_text(folder / "table.tex", table.to_latex())
+    write_text(folder / "table.csv", comparison.to_csv())
     write_tables(folder, [table])
     write_command(folder, command)
     full = experiment.resolved()

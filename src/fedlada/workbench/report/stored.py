@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from fedlada.plots.chart import Chart
 from fedlada.runs.archived import archived_notes
-from fedlada.runs.files import write_json
+from fedlada.runs.files import write_json, write_text
 from fedlada.workbench.report.listing import LISTING
 from fedlada.workbench.report.records import find_runs, read_listings, walk
 from fedlada.workbench.report.table import Table
@@ -65,7 +65,7 @@ def _read(folder: Path, name: str, from_json: Callable[[Mapping[str, Any]], Kind
 
 def write_command(folder: Path, command: str) -> None:
     """Keep the command that made a folder of runs."""
-    (folder / COMMAND).write_text(command + "\n", encoding="utf-8")
+    write_text(folder / COMMAND, command + "\n")
 
 
 def read_command(folder: Path) -> str:
