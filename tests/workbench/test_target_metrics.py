@@ -88,5 +88,6 @@ def test_the_summary_of_a_run_with_held_out_data_is_of_those_data(tmp_path, comm
     found = json.loads(command(*asked, "--json").out)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     values = [row["validation_accuracy"] for row in rows]
-    assert (found["validation_accuracy"], found["best_accuracy"]) == (values[-1], max(values))
+    assert (found["validation_accuracy"], found["best_validation_accuracy"]) == (values[-1], max(values))
+    assert found["best_accuracy"] is None  # it is of the test set
     assert f"3 rounds, validation accuracy {values[-1]:.4f} (best {max(values):.4f})" in said

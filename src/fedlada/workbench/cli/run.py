@@ -252,14 +252,13 @@ def _summary(experiment: Experiment, folder: Path, result: Result) -> dict[str, 
     metric = history.usual_judge
     _, values = history.measured(metric)
     values = values if metric.startswith(("test_", "validation_")) else []  # measurements of clients follow below
-    what = metric.rpartition("_")[2]
     summary: dict[str, Any] = {
         "method": experiment.method,
         "rounds": len(history),
         "stopped": result.stopped,
         "test_accuracy": None,
         "best_accuracy": None,
-        **({metric: values[-1], f"best_{what}": history.best(metric)} if values else {}),
+        **({metric: values[-1], f"best_{metric.removeprefix('test_')}": history.best(metric)} if values else {}),
         "loss": result.loss,
         "megabytes": sum(row["bytes_up"] + row["bytes_down"] for row in history) / 1e6,
         "seconds": sum(row.get("seconds") or 0.0 for row in history),
@@ -282,8 +281,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
     metric = next((name for name in JUDGES if summary.get(name) is not None), None)
     measured = ""
     if metric is not None:
-        set_name, _, what = metric.partition("_")
-        measured = f", {set_name} {what} {summary[metric]:.4f} (best {summary[f'best_{what}']:.4f})"
+        best = summary[f"best_{metric.removeprefix('test_')}"]
+        measured = f", {metric.replace('_', ' ')} {summary[metric]:.4f} (best {best:.4f})"
     print(f"{summary['method']}: {plural(summary['rounds'], 'round')}{measured}")
     for whose, said in (("client", "each client's held-out samples"), ("personal", "the same after its own steps")):
         what = f"{whose}_accuracy" if f"{whose}_accuracy" in summary.get("each_client", {}) else f"{whose}_loss"
