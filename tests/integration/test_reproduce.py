@@ -491,6 +491,7 @@ def test_a_page_made_again_is_the_same_page(smoke, tmp_path, command):
         (["sweep", "--set", "alpha=x"], "--set alpha: 'x' is not a valid float"),
         (["sweep", "--set", "alpha=0.1,2"], r"alpha must be in \(0, 1\], got 2.0"),
         (["sweep", "--set", "seed=1,2"], "--set cannot vary 'seed': seeds have a flag of their own, --seeds"),
+        (["sweep", "--set", "validation=0.1,0.3"], "--set cannot vary 'validation': every run has the same"),
         (["sweep", "--set", "mu=1,2"], "none of fedlada has the hyperparameter 'mu'"),
         (["sweep", "--set", "lr=1,2", "--select", "test_accuracy"], "must not be chosen on the test set"),
         (["sweep", "--set", "lr=1,2", "--validation", "0"], "validation_accuracy needs held-out data"),

@@ -265,6 +265,7 @@ def test_halving_gives_more_rounds_to_fewer():
     assert rungs(4, 27, 3, 1) == [Rung(3, 2), Rung(9, 1), Rung(27, 1)]
     assert rungs(9, 6, 3, 2) == [Rung(2, 3), Rung(6, 3)]  # no rung is shorter than an evaluation
     assert rungs(1, 27, 3, 1) == [Rung(27, 1)]
+    assert rungs(3, 6, 3, 4) == [Rung(6, 3)]  # the training data are evaluated in round 4 alone
 
 
 def test_selection_never_looks_at_the_test_set():

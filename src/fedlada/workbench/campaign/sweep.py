@@ -102,7 +102,7 @@ def rungs(num_candidates: int, rounds: int, factor: int | None, eval_every: int)
     steps, left = [], num_candidates
     for cut in range(num_cuts, -1, -1):
         left = math.ceil(left / factor) if cut else left
-        steps.append(Rung(eval_every * math.ceil(rounds / factor**cut / eval_every), left))
+        steps.append(Rung(min(eval_every * math.ceil(rounds / factor**cut / eval_every), rounds), left))
     return steps
 
 

@@ -131,6 +131,10 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
     _report(scored, selection, folder, candidates[0], command, flags, work)
 
 
+THE_SAME_FOR_ALL = ("validation", "target", "stop_at_target", "patience", "rounds", "eval_every", "eval_train_every")
+"""Settings without which scores could not be compared."""
+
+
 def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
     """The values of each swept name."""
     axes: dict[str, list[Any]] = {}
@@ -139,7 +143,7 @@ def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
         name = name.strip().replace("-", "_")
         if not equals or not values.strip():
             raise ValueError(f"--set must be written like alpha=0.05,0.1, got {text!r}")
-        if name in ("seed", "target", "stop_at_target", "patience", "rounds", "eval_every"):
+        if name in ("seed", *THE_SAME_FOR_ALL):
             way = "seeds have a flag of their own, --seeds" if name == "seed" else "every run has the same"
             raise ValueError(f"--set cannot vary {name!r}: {way}")
         if name in axes:
