@@ -30,7 +30,7 @@ def test_in_the_result_and_in_the_folder(engine, kind, reason, tmp_path):
     assert result.engine == kind
     assert reason in result.engine_reason
     stored = json.loads((tmp_path / "config.json").read_text())[RAN_BY]
-    assert stored.pop("code").keys() == {"python", "model"}
+    assert stored.pop("code").keys() == {"python", "model", "model's attributes"}
     assert stored == {"engine": kind, "reason": result.engine_reason, "loss": "cross_entropy"}
 
 
