@@ -729,7 +729,7 @@ class InOtherNumbers(library.LocalTransform):
         return {"n": torch.zeros(1, dtype=self.dtype)}
 
     def apply(self, update, local, step):
-        return update / (1 + 0.1 * step.shared["t"] + 0.1 * step.kept["n"]), local
+        return (update / (1 + 0.1 * step.shared["t"] + 0.1 * step.kept["n"])).to(update.dtype), local
 
     def finish(self, local, done, step):
         return {}, {"n": (step.kept["n"] + 1).to(self.dtype)}
@@ -741,7 +741,7 @@ class InOtherNumbers(library.LocalTransform):
 @dataclass(frozen=True)
 class RemembersThree(library.ServerOptimizer):
     def init(self, params):
-        return {"last": torch.zeros(3, len(params))}
+        return {"last": torch.zeros(3, len(params), dtype=torch.float64)}
 
     def step(self, params, delta, state, round):
         last = torch.cat([state["last"][1:], delta[None].double()])
