@@ -161,6 +161,22 @@ def test_a_run_that_is_needed_further_begins_again(four, tmp_path):
     assert rows(thin.path(request(6))) == rows(outcome.folder)
 
 
+def test_a_run_is_not_resumed_to_where_it_already_is(tmp_path, command):
+    whole, store, file = request(4, rounds=4), RunStore(tmp_path / "runs"), tmp_path / "runs.json"
+    carry_out([whole], RunStore(tmp_path / "own"), HERE)
+    packed(tmp_path / "own").write(file)
+    adopt_archive(store, file, [whole])
+    folder = store.path(whole)
+    before = rows(folder)
+    said = command("resume", folder, "--quiet", code=2).err
+    assert "is finished and its checkpoints are gone: its 4 rounds can still be read; give more rounds" in said
+    assert rows(folder) == before
+    assert (folder / "archived.json").exists()
+    assert "the run starts over; the metrics as they were" in command("resume", folder, "--rounds", 5, "--quiet").err
+    assert len(rows(folder)) == 5
+    assert (folder / "metrics.old.jsonl").exists()
+
+
 def test_a_run_that_can_go_on_is_left_alone(four, tmp_path):
     """An archive has less of it: only what has no checkpoint is replaced, and not by what is too short anyway."""
     store = RunStore(tmp_path / "runs")

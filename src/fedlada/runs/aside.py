@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from fedlada.runs.archived import is_archived
 from fedlada.runs.checkpoints import Checkpoints
 
 METRICS = "metrics.jsonl"
@@ -13,10 +14,9 @@ MODEL = "model.safetensors"
 
 
 def only_results_left(folder: Path, num_stored: int, num_rounds: int) -> bool:
-    """Whether a finished run has these rounds, but no checkpoint: training it anew would only cost its model."""
-    return (
-        0 < num_rounds <= num_stored and (folder / MODEL).exists() and not Checkpoints(folder / "checkpoints").rounds()
-    )
+    """Whether a finished run, or one from an archive, has these rounds, but no checkpoint to go on from."""
+    has_ended = (folder / MODEL).exists() or is_archived(folder)
+    return 0 < num_rounds <= num_stored and has_ended and not Checkpoints(folder / "checkpoints").rounds()
 
 
 def keep_aside(*paths: Path) -> str:

@@ -205,9 +205,10 @@ class RunFolder(Observer):
         rows = read_rows(self.metrics_path)  # damaged ones are refused before anything is written
         self._refuse_another_best(simulation, rows)
         if only_results_left(self.path, len(rows), num_rounds):
+            model = f" and {MODEL}" if (self.path / MODEL).exists() else ""
             raise ValueError(
-                f"the run in {self.path} is finished and its checkpoints are gone: its {plural(len(rows), 'round')} "
-                f"and {MODEL} can still be read; give more rounds to train it anew, or choose another folder"
+                f"the run in {self.path} is finished and its checkpoints are gone: its {plural(len(rows), 'round')}"
+                f"{model} can still be read; give more rounds to train it anew, or choose another folder"
             )
         if self.config is None and len(rows) > num_rounds:  # others store how far they were to go
             raise ValueError(
@@ -260,7 +261,7 @@ class RunFolder(Observer):
             simulation.privacy.resume(rows, simulation.round, known)
             if simulation.privacy.repeated:  # before the lines that record it are gone
                 write_json(repeated, {"rounds": simulation.privacy.repeated})
-        ended = any((self.path / name).exists() for name in (DISCARDED, MODEL))
+        ended = any((self.path / name).exists() for name in (DISCARDED, MODEL, archived.FILE))
         had_checkpoints = damaged or ended or len(rows) >= self.checkpoint_every
         starts_again = simulation.round == 0 and had_checkpoints
         if starts_again or lines_missing:
