@@ -48,6 +48,9 @@ class FlippedOnDevice(ArraySamples):
         y = self.samples.targets(rows % len(self.samples))
         return _flipped(y, rows >= len(self.samples), self.num_classes)
 
+    def labels(self) -> np.ndarray[Any, Any]:
+        return _both(self.samples.labels(), self.num_classes)
+
 
 class FlippedSamples(Samples):
     """The same for samples read one by one."""
@@ -64,9 +67,12 @@ class FlippedSamples(Samples):
         return x, _flipped(y, torch.from_numpy(indices >= len(self.samples)).to(y.device), self.num_classes)
 
     def labels(self) -> np.ndarray[Any, Any]:
-        labels = self.samples.labels()
-        return np.concatenate([labels, self.num_classes - 1 - labels])
+        return _both(self.samples.labels(), self.num_classes)
 
 
 def _flipped(y: Tensor, is_flipped: Tensor, num_classes: int) -> Tensor:
     return torch.where(is_flipped.view(-1, *[1] * (y.ndim - 1)), num_classes - 1 - y, y)
+
+
+def _both(labels: np.ndarray[Any, Any], num_classes: int) -> np.ndarray[Any, Any]:
+    return np.concatenate([labels, num_classes - 1 - labels])

@@ -130,7 +130,7 @@ class ArraySamples(Samples):
         return self.y.index_select(0, rows)
 
     def labels(self) -> np.ndarray[Any, Any]:
-        return self.targets(torch.arange(len(self), device=self.y.device)).cpu().numpy()
+        return self.y.cpu().numpy()
 
     def with_inputs(self, dtype: torch.dtype) -> Samples:
         changed = copy.copy(self)
@@ -160,6 +160,9 @@ class ChosenOnDevice(ArraySamples):
 
     def targets(self, rows: Tensor) -> Tensor:
         return self.samples.targets(self.places.index_select(0, rows))
+
+    def labels(self) -> np.ndarray[Any, Any]:
+        return np.take(self.samples.labels(), self.places.cpu().numpy(), axis=0)
 
     def with_inputs(self, dtype: torch.dtype) -> Samples:
         changed = self.samples.with_inputs(dtype)

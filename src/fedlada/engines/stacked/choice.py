@@ -116,7 +116,8 @@ def _targets(samples: Samples, output: Tensor) -> Tensor:
 def _on_trial(samples: Samples, loss: Loss) -> Ints:
     """Samples from all over the data, since the first may be of one class; those with a target that counts."""
     spread = permutation(bits(0, "trial"), len(samples))
-    if (labels := known_labels(samples)) is not None:
+    are_numbers = isinstance(samples, ArraySamples) and samples.y.is_floating_point()
+    if not are_numbers and (labels := known_labels(samples)) is not None:
         counts = (labels != ignored_by(loss)).reshape(len(labels), -1).any(axis=1)
         spread = spread[counts[spread]] if counts.any() else spread
     return spread[np.arange(CHECK_CLIENTS * CHECK_BATCH) % len(spread)]
