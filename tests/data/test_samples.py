@@ -32,6 +32,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units there")
 def test_a_memory_map_is_neither_copied_nor_doubled_by_checks(tmp_path):
     """Its own pages count as memory of the process as soon as they are read; half as much again is the limit."""

@@ -11,7 +11,7 @@ import torch
 
 from fedlada.engines import cpu_memory
 
-pytestmark = pytest.mark.skipif(cpu_memory._glibc() is None, reason="needs glibc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(cpu_memory._glibc() is None, reason="needs glibc")]
 
 SCRIPT = """
 import resource, sys, threading

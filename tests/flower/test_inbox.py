@@ -59,6 +59,7 @@ class HalfUploaded(InProcessLink):
         return super().PullObject(request)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_a_reply_that_nobody_waits_for(monkeypatch):
     monkeypatch.setattr(inbox, "LAST_PASS", 1.0)
     method = recipes.fedavg()

@@ -16,6 +16,8 @@ from fedlada.flower import client_app, inflation, wire
 from small_federation import QUICK, assert_same_bits, load, replayed, simulate, strategy_of
 from tasks import small_net
 
+pytestmark = pytest.mark.slow
+
 PATIENT = replace(QUICK, time_limit=20, patience=20)  # a slow processor is no fault
 METHOD = recipes.fedavg()
 MEGABYTE = 1 << 20

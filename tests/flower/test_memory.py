@@ -52,6 +52,7 @@ def test_memories_of_older_versions_are_read(tmp_path):
     assert len(memories.vectors(version)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 3])
 def test_a_node_that_is_always_late_does_not_fill_its_disk(first, tmp_path):
     """No server can name what it has not accepted."""

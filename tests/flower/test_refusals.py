@@ -11,6 +11,8 @@ from fedlada.flower import InProcessGrid, TooFewReplies, client_app
 from small_federation import QUICK, load, strategy_of
 from tasks import small_net
 
+pytestmark = pytest.mark.slow
+
 SECRET = "Jane Doe, HIV+"
 
 

@@ -97,6 +97,7 @@ def test_rounding_makes_no_other_model():
     assert is_same(summary(small_net()), summary(small_net(seed=3)))  # nothing frozen
 
 
+@pytest.mark.slow
 def test_processors_with_other_instructions_are_one_federation():
     """Torch draws other last bits there, as on another architecture."""
     code = "from test_untrained import Backbone, summary; print(summary(Backbone()))"

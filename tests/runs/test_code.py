@@ -135,6 +135,7 @@ def test_every_own_part_is_watched(rerun, tmp_path):
     assert (said.count("\n"), f"the code of `Mine` and `Server` {SENTENCE}" in said) == (1, True)
 
 
+@pytest.mark.slow
 def test_comments_docstrings_and_a_new_interpreter_change_nothing(rerun, tmp_path):
     rerun()
     talk = MODULE.replace("SCALE = 1.0", '"""Other words."""\n\n# A comment.\n\nSCALE = 1.0')

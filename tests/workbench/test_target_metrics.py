@@ -48,6 +48,7 @@ def test_personal_layers_are_compared_by_their_clients_accuracy(tmp_path, comman
     assert '"target_metric":"client_accuracy"' in (tmp_path / "report.html").read_text().replace(" ", "")
 
 
+@pytest.mark.slow
 def test_a_report_lists_metrics_whose_names_say_no_direction(tmp_path, command):
     x, y = blobs()
     out = tmp_path / "run"
