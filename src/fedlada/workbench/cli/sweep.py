@@ -38,6 +38,8 @@ from fedlada.workbench.words import shown
 HOME = Path("runs") / "sweep"
 DEFAULT_VALIDATION = 0.1
 TITLE = "Sweep"
+THE_SAME_FOR_ALL = ("validation", "target", "stop_at_target", "patience", "rounds", "eval_every", "eval_train_every")
+"""Settings without which scores could not be compared."""
 
 
 @click.command(name="sweep", cls=MethodCommand)
@@ -129,10 +131,6 @@ def sweep_command(grid: tuple[str, ...], seeds: list[int], out: Path | None, **f
         for outcome in outcomes:
             discard_states(outcome.folder)
     _report(scored, selection, folder, candidates[0], command, flags, work)
-
-
-THE_SAME_FOR_ALL = ("validation", "target", "stop_at_target", "patience", "rounds", "eval_every", "eval_train_every")
-"""Settings without which scores could not be compared."""
 
 
 def axes_of(grid: tuple[str, ...]) -> dict[str, list[Any]]:
