@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedlada.methods.state import Vectors
@@ -11,7 +12,8 @@ from fedlada.methods.state import Vectors
 
 def in_form_of(old: Vectors, new: Any, part: object, hook: str) -> Vectors:
     """The new vectors in the order of the old, on which stacks and messages depend; refuses any other form."""
-    if new is not old and (problem := other_form(hook, old, new)):
+    compiling = torch.compiler.is_compiling()  # first steps are tried uncompiled, and comparing would split the graph
+    if not compiling and new is not old and (problem := other_form(hook, old, new)):
         raise ValueError(f"{type(part).__name__} {problem}")
     return {name: new[name] for name in old}
 
