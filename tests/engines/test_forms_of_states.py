@@ -163,3 +163,16 @@ def test_the_sentences_on_states_that_are_none():
         with pytest.raises(ValueError, match=said):
             in_form_of(old, new, LocalTransform(), "apply")
     assert list(in_form_of({"a": old["m"], "b": old["m"]}, {"b": old["m"], "a": old["m"]}, None, "")) == ["a", "b"]
+
+
+def test_nothing_is_compared_while_a_graph_is_traced():
+    """Comparing dictionaries splits a step's graph in some versions of torch. A trial before the run compares them."""
+    like = torch.zeros(2)
+
+    def formed(new):
+        return in_form_of({"m": like}, {"m": new}, LocalTransform(), "apply")["m"]
+
+    other = torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(ValueError, match="in the form that it was given"):
+        formed(other)
+    assert torch.compile(formed, backend="eager", fullgraph=True)(other) is other
