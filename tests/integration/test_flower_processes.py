@@ -116,7 +116,7 @@ def check_weights(out: Path, method: str, rounds: int) -> list[dict]:
 
 def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.1")  # each message waits so long for its process: 1 s
+    monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.4")  # a message waits for its process: 1 s without
     torch.set_num_threads(1)
     with Federation(tmp_path / "federation", app=APP) as federation:
         try:

@@ -18,6 +18,7 @@ from fedlada.methods.method import FederatedMethod
 from fedlada.methods.random_state import randomness_restored
 from fedlada.methods.state import Broadcast, Kept, Step, Upload, map_tensors, named_tensors
 from fedlada.methods.tensor_fields import lengths, map_tensor_fields, suited
+from fedlada.methods.testing.on_cpu import on_cpu
 from fedlada.methods.testing.operations import CLIENT, STEPS, Blended, Operations, recorded
 from fedlada.methods.testing.transforms import START, agree, error_in_check, gradients, one_round
 
@@ -37,7 +38,7 @@ def depends_on_order(method: FederatedMethod, params: Tensor, inward: Reorder, o
     if not parts:
         return ""
     start = params.detach().cpu()
-    with torch.device("cpu"), randomness_restored():
+    with on_cpu(), randomness_restored():
         # In float32 the order alone can change the norm of millions of numbers by more than rounding should.
         for own in (start.double(), start):
             try:
@@ -96,7 +97,7 @@ def ignores_zeros(method: FederatedMethod, params: Tensor) -> bool:
     def without(vector: Tensor) -> Tensor:
         return vector[..., :size] if vector.shape[-1:] == (size + NUM_ZEROS,) else vector
 
-    with torch.device("cpu"), randomness_restored():
+    with on_cpu(), randomness_restored():
         try:
             second = _second_round(method, start)
             expected = second(torch.clone, torch.clone)
@@ -127,7 +128,7 @@ def _operations(
     """The operations of these transforms in a client's second round from the first of `starts` that works."""
     if not parts:
         return []
-    with torch.device("cpu"), randomness_restored():
+    with on_cpu(), randomness_restored():
         for start in starts:
             found = [(part, Operations(len(start))) for part in parts]
             with suppress(Exception):
@@ -200,7 +201,7 @@ def is_random(method: FederatedMethod) -> bool:
     for part in method.local:
         if part.draws_random_numbers:
             return True
-        with torch.device("cpu"), randomness_restored() as drawn:
+        with on_cpu(), randomness_restored() as drawn:
             with suppress(Exception):  # it may work on a model of its own size
                 one_round(map_tensor_fields(partial(suited, like=gradients()), copy.deepcopy(part)), gradients()[:, 0])
             if drawn():
@@ -213,7 +214,7 @@ def shares_memory(method: FederatedMethod) -> bool:
     values are overwritten."""
     for part in method.local:
         with (
-            torch.device("cpu"),
+            on_cpu(),
             randomness_restored(),
             suppress(Exception),
         ):  # the engine's own step will report the error

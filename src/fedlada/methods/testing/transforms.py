@@ -25,6 +25,7 @@ from fedlada.methods.state import (
 )
 from fedlada.methods.tensor_fields import cut, lengths, map_tensor_fields, suited
 from fedlada.methods.testing.fields import changed_field, fields_of, refuse_generator
+from fedlada.methods.testing.on_cpu import on_cpu
 
 WIDTH = 3
 GRADIENTS = (((0.3, -0.2, 0.1), (1.5, 0.7, -2.0)), ((-0.4, 0.9, 0.6), (0.1, -1.1, 0.8)))
@@ -73,7 +74,7 @@ def error_in_check(part: LocalTransform) -> str:
         raise ValueError(f"{type(part).__name__} implements neither apply nor look: it would change nothing")
     _check_signatures(part)
     refuse_generator(part)
-    with torch.device("cpu"):  # whatever the user's default is
+    with on_cpu():  # whatever the user's default is
         return _tried(part)
 
 
