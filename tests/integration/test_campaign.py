@@ -214,6 +214,14 @@ def test_a_sweep_without_held_out_data_says_that_the_test_set_was_evaluated(tmp_
     assert note.endswith("last train_loss of 1 seed; the test set was evaluated, but nothing was chosen by it.")
 
 
+def test_a_sweep_of_which_every_run_diverged_fails(tmp_path, command):
+    asked = ["sweep", *FLAGS, "--method", "fedavg", "--rounds", 2, "--jobs", 1, "--quiet"]
+    run = command(*asked, "--set", "lr=1e30,1e35", "--out", tmp_path / "wild", code=1)
+    assert run.err.splitlines()[-1].startswith("fedlada: Every run diverged, so there is no best")
+    assert "Every run diverged" in (tmp_path / "wild" / "table.md").read_text()
+    assert "Every run" not in command(*asked, "--set", "lr=0.1,1e35", "--out", tmp_path / "one").err
+
+
 def test_a_sweep_varies_each_name_alone(tmp_path, command):
     grid = ["--set", "alpha=0.2,0.3,0.4", "--set", "clip_norm=none,1", "--alpha", 0.3, "--clip-norm", 5]
     asked = ["sweep", *grid, *FLAGS, "--rounds", 1, "--each-alone", "--only-show", "--out", tmp_path]

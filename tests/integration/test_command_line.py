@@ -110,6 +110,8 @@ def test_a_wrong_flag_beside_a_configuration_is_not_blamed_on_the_file(finished,
 def test_a_stored_configuration_runs_again_to_the_same_bits(finished, tmp_path):
     folder, _ = finished
     fedlada("run", "--config", folder / "config.json", "--out", tmp_path / "again", "--quiet")
+    errors = fedlada("run", "--config", folder, "--out", tmp_path / "other", code=2).stderr
+    assert errors == f"fedlada: {folder} is a folder: give {folder / 'config.json'}\n"
     assert rows(tmp_path / "again") == rows(folder)
     first, second = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "again"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -267,6 +269,7 @@ def test_methods_and_data_show(tmp_path):
         (["run", "--partition", "pathological", "--size-spread", "1"], "size_spread has no effect"),
         (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
         (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),
+        (["run", "--config", "/"], "/ is a folder"),
         (["compare", "--methods", "fedavg,fedlda"], "did you mean 'fedlada'?"),
         (["compare", "--methods", "FedLADA,fedlada"], "'FedLADA,fedlada' names something twice"),
         (["compare", "--methods", "fedavg", "--alpha", "0.1"], "none of fedavg has the hyperparameter 'alpha'"),

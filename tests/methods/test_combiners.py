@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_refused():
         run(recipes.fedavg(), combiner="krum:4")
     with pytest.raises(ValueError, match=r"share must be in \[0, 0.5\), got 0.5"):
         TrimmedMean(share=0.5)
-    with pytest.raises(ValueError, match=r"combiner must be one of mean, norm-bound.* got 'average'"):
+    with pytest.raises(ValueError, match=r"combiner must be one of mean, norm-bound.* private, got 'average'"):
         as_combiner("average")
     with pytest.raises(ValueError, match="combiner median takes no number"):
         as_combiner("median:3")

@@ -43,10 +43,10 @@ def as_combiner(given: Combiner | str) -> Combiner:
         )
     if name not in COMBINERS and number and number[0].isalpha():
         raise ValueError(
-            f"combiner {given!r} is none of {', '.join(COMBINERS)}: one of your own belongs to the method, "
+            f"combiner {given!r} is none of {', '.join((*COMBINERS, PRIVATE))}: one of your own belongs to the method, "
             "FederatedMethod(..., combiner=...)"
         )
-    one_of("combiner", name, tuple(COMBINERS))
+    one_of("combiner", name, (*COMBINERS, PRIVATE))
     if number and name in WITHOUT_NUMBER:
         raise ValueError(f"combiner {name} takes no number, got {given!r}")
     try:

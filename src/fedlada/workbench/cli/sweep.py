@@ -19,6 +19,7 @@ from fedlada.methods.validation import count
 from fedlada.runs.folder import discard_states
 from fedlada.training.shown import plural
 from fedlada.workbench.campaign.identity import data_facts
+from fedlada.workbench.campaign.request import DIVERGED
 from fedlada.workbench.campaign.run import Work, carry_out
 from fedlada.workbench.campaign.store import RunStore
 from fedlada.workbench.campaign.sweep import METRICS, SUMMARIES, Candidate, Scored, Selection, rungs, sweep
@@ -221,6 +222,11 @@ def _report(
 ) -> None:
     outcomes = [outcome for one in scored for outcome in one.outcomes]
     table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
+    if all_diverged := all(outcome.status == DIVERGED for outcome in outcomes):
+        problems = [
+            *problems,
+            "Every run diverged, so there is no best: try smaller learning rates, or clip gradients.",
+        ]
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = ""
     if best is not None:  # trained on all the training data, and evaluated on the test set
@@ -238,6 +244,8 @@ def _report(
             print(f"the best on all the training data: {winner}")
         print(f"in {folder}: report.html, table.md, table.csv, table.tex, tables.json and the pictures")
     say_and_end(outcomes, problems)
+    if all_diverged:
+        raise click.exceptions.Exit(1)
 
 
 def _table(scored: list[Scored], selection: Selection, first: Experiment) -> Table:
