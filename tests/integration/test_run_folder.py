@@ -149,7 +149,8 @@ def test_a_run_that_diverged_at_once_has_no_model_and_says_why(tmp_path, command
     command("run", *diverging, "--lr", 1e30, "--rounds", 2, "--out", tmp_path / "run", "--quiet", code=1)
     said = command("evaluate", tmp_path / "run", code=2).err
     assert f"{tmp_path / 'run'} has no round yet: the run was stopped in round 1, or it diverged there" in said
-    command("sweep", "--set", "lr=1e30", *diverging, "--rounds", 2, "--out", tmp_path / "s", "--jobs", 1, "--quiet")
+    sweep = ["sweep", "--set", "lr=1e30", *diverging, "--rounds", 2, "--jobs", 1, "--quiet"]
+    command(*sweep, "--out", tmp_path / "s", code=1)
     (folder,) = (path.parent for path in tmp_path.glob("s/runs/*/diverged.json"))
     said = command("evaluate", folder, code=2).err
     assert f"{folder} has no model, as the run diverged: round 1: " in said
