@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from threading import Lock
 from typing import Any
 
 import torch
@@ -46,7 +47,32 @@ def is_compiled(module: nn.Module) -> bool:
     return any(hasattr(one, "_orig_mod") or one._compiled_call_impl is not None for one in module.modules())
 
 
-def eagerly(module: nn.Module) -> AbstractContextManager[Any]:
+def eagerly(module: nn.Module) -> AbstractContextManager[None]:
     """Run compiled parts as they were written, so that a mode sees what they call."""
     may_compile = is_compiled(module) or "torch._dynamo" in sys.modules  # a function of the model's may be compiled
-    return torch.compiler.set_stance("force_eager") if may_compile else nullcontext()  # it imports the compiler
+    return _EAGER.used() if may_compile else nullcontext()  # it imports the compiler
+
+
+class _Eager:
+    """torch's setting is one for all threads: the first that needs it sets it, and the last puts it back."""
+
+    def __init__(self) -> None:
+        self.lock, self.users = Lock(), 0
+        self.before = ExitStack()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        with self.lock:
+            if self.users == 0:
+                self.before.enter_context(torch.compiler.set_stance("force_eager"))
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                if self.users == 0:
+                    self.before.close()
+
+
+_EAGER = _Eager()
