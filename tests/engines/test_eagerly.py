@@ -8,7 +8,7 @@ from torch import nn
 from fedlada.engines.tracing import eagerly
 
 
-def test_overlapping_threads_leave_compilation_on():
+def test_overlapping_uses_leave_compilation_on():
     compiled = []
 
     def backend(graph, _):

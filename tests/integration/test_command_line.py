@@ -111,7 +111,7 @@ def test_a_stored_configuration_runs_again_to_the_same_bits(finished, tmp_path):
     folder, _ = finished
     fedlada("run", "--config", folder / "config.json", "--out", tmp_path / "again", "--quiet")
     errors = fedlada("run", "--config", folder, "--out", tmp_path / "other", code=2).stderr
-    assert errors == f"fedlada: {folder} is a folder: give {folder / 'config.json'}\n"
+    assert errors == f"fedlada: {folder} is a folder: give its config.json, {folder / 'config.json'}\n"
     assert rows(tmp_path / "again") == rows(folder)
     first, second = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "again"))
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -49,9 +49,6 @@ def read_object(path: Path, name: str, missing: str) -> dict[str, Any]:
         values = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(missing) from None
-    except IsADirectoryError:
-        inside = path / "config.json"
-        raise ValueError(f"{path} is a folder{f': give {inside}' if inside.is_file() else ''}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{name} cannot be read: {error}") from None
     if not isinstance(values, dict):

@@ -331,17 +331,17 @@ class Experiment(EvaluationOptions, NoiseOptions):
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Experiment:
         """The stored run, with some fields changed."""
         experiment = cls(**{**experiment_fields(values, [one.name for one in fields(cls)]), **changes})
-        known_hyper = () if is_own(experiment.method) else hyper_parameters(experiment.method)
-        unnamed = [name for name in known_hyper if name not in experiment.hyper]
+        known = () if is_own(experiment.method) else hyper_parameters(experiment.method)
+        unnamed = next((name for name in known if name not in experiment.hyper), None)
         if "format" in values and unnamed:  # the current defaults of a data set must not change a stored run
-            raise ValueError(
-                f"the configuration does not name {unnamed[0]}: add its value to hyper, or start a new run"
-            )
+            raise ValueError(f"the configuration does not name {unnamed}: add its value to hyper, or start a new run")
         return experiment
 
     @classmethod
     def read(cls, path: Path) -> Experiment:
         """The run stored in a `config.json`."""
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: give its config.json, {path / 'config.json'}")
         values = read_object(path, f"the configuration {path}", f"there is no configuration {path}")
         try:
             return cls.from_json(values)

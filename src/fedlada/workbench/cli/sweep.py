@@ -223,10 +223,7 @@ def _report(
     outcomes = [outcome for one in scored for outcome in one.outcomes]
     table, problems = _table(scored, selection, first.experiments[0]), still_open(outcomes, work)
     if all_diverged := all(outcome.status == DIVERGED for outcome in outcomes):
-        problems = [
-            *problems,
-            "Every run diverged, so there is no best: try smaller learning rates, or clip gradients.",
-        ]
+        problems = [*problems, "Every run diverged, so there is no best: lower the learning rates or clip gradients."]
     best = scored[0] if scored[0].score.mean is not None and not any(not o.is_settled for o in outcomes) else None
     winner = ""
     if best is not None:  # trained on all the training data, and evaluated on the test set
