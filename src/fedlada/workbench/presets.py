@@ -41,8 +41,8 @@ ADVICE: dict[str, str] = {
     "digits": "to 95 %, three seeds, level within their spread: fedcm, fedlada and scaffold in rounds; "
     "fedcm, fedprox, fedavg and fedadam in bytes",
     "cifar10": "after an equal search, test data, round 600: three seeds fedsmoo 85.4 ± 0.3 %, mofedsam 84.7 ± 0.3, "
-    "fedlada_sam 83.3 ± 0.1; four seeds scaffold 82.0 ± 0.3, fedcm 81.9 ± 0.3, fedlada 80.4 ± 0.2, "
-    "localadam 79.9 ± 0.3",
+    "fedlada_sam 83.3 ± 0.1; five seeds scaffold 82.1 ± 0.3, fedcm 82.0 ± 0.3, fedlada 80.4 ± 0.2, "
+    "localadam 80.0 ± 0.3",
     "cifar100": "after an equal search, test data, round 600: five seeds fedcm 49.7 ± 0.1 %, scaffold 49.5 ± 0.3, "
     "fedlada 46.3 ± 0.3, fedadam 46.2 ± 0.4; three seeds mofedsam 47.3 ± 0.5, fedlada_sam 47.2 ± 0.2, "
     "fedsmoo 47.2 ± 0.2; fedcm and fedlada are level at round 100 (39 %); fedadam and fedcm have the fewest bytes to "
