@@ -420,12 +420,17 @@ class NamedByAWord(Moment):
     positive = "second"
 
 
+class Misspelt(Moment):
+    positive = frozenset({"v", "second"})
+
+
 @pytest.mark.parametrize(
     ("part", "said"),
     [
         (Moment(first=0.0), "declares positive = {'v'}, but init_shared returned 'v' with a zero or less"),
         (Moment(uploads=torch.clone), "declares positive = {'v'}, but finish returned 'v' with a zero or less"),
         (NamedByAWord(), "must declare positive as a set of names, frozenset({'second'})"),
+        (Misspelt(), "declares positive = {'second'}, but no hook returned a vector of that name"),
         (
             Moment(uploads=torch.Tensor.long),
             "must return from finish 'v' in a floating-point dtype, as the server averages it: "

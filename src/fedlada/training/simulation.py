@@ -33,6 +33,7 @@ from fedlada.methods.testing.attacks import Attack
 from fedlada.methods.validation import count
 from fedlada.training.history import History, Result, Row
 from fedlada.training.measures import Measures, finite
+from fedlada.training.named_round import named_round
 from fedlada.training.privacy import Privacy, refuse_measures
 from fedlada.training.resumed import ResumedRate
 
@@ -202,7 +203,7 @@ class Simulation:
         """One round; its row is added to the history. If it fails, nothing has changed."""
         if self.privacy is not None and (why := self.privacy.exhausted(self.round)):
             raise ValueError(f"no further round can be run: {why}")
-        with self._set_up():
+        with self._set_up(), named_round(self.round + 1):
             return self._run_round(is_last)
 
     @contextmanager

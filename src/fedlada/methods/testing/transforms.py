@@ -221,7 +221,7 @@ def one_round(
                 f"must return from finish {name!r} in a floating-point dtype, as the server averages it: "
                 f"{name}.to(done.delta.dtype); got {value.dtype}"
             )
-    _refuse_zeros(part, {"init_shared": first_shared, "finish": extra})
+    _check_positive(part, local, {"init_shared": first_shared, "finish": extra})
     mean = {name: value.mean(dim=0) if clients else value for name, value in extra.items()}
     delta = done.delta.mean(dim=0) if clients else done.delta
     round = Round(delta, float(len(gradients)), 0.1, participation=0.5)
@@ -297,10 +297,12 @@ def _in_form(call: str, old: Vectors, value: Any, clients: tuple[int, ...] = ())
     return new
 
 
-def _refuse_zeros(part: LocalTransform, sent: dict[str, Vectors]) -> None:
-    """Refuse vectors that are declared positive and are not."""
+def _check_positive(part: LocalTransform, local: Vectors, sent: dict[str, Vectors]) -> None:
+    """Refuse vectors that are declared positive and are sent with zeros, or that there are not."""
     if isinstance(part.positive, str):
         raise Wrong(f"must declare positive as a set of names, frozenset({{{part.positive!r}}})")
+    if unknown := sorted(set(part.positive).difference(local, *sent.values())):
+        raise Wrong(f"declares positive = {{{unknown[0]!r}}}, but no hook returned a vector of that name")
     for hook, vectors in sent.items():
         for name in part.positive:
             if name in vectors and not bool((vectors[name] > 0).all()):
