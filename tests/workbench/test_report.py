@@ -412,8 +412,7 @@ RIVALS = {"fedavg": (2.0, 1.0, 0.5), "mine": (1.0, 0.25, 0.75)}
 
 def test_a_page_has_the_losses_of_a_run_without_accuracy():
     shown = run_payload(of_a_regression(2.0, 0.25, 0.5, target="test_loss:0.4"), 300)["summary"]
-    assert (shown["final_loss"], shown["best_loss"], shown["best_round"]) == (0.5, 0.25, 2)
-    assert (shown["final_accuracy"], shown["best_accuracy"]) == (None, None)
+    assert (shown["judge"], shown["last"], shown["best"], shown["best_round"]) == ("test_loss", 0.5, 0.25, 2)
     assert (shown["target"], shown["target_metric"], shown["rounds_to_target"]) == (0.4, "test_loss", 2)
     assert run_payload(of_a_regression(1.0, target="nonsense"), 300)["summary"]["target"] is None
 
@@ -430,9 +429,11 @@ def test_what_is_held_out_is_drawn_and_kept():
     assert {n - 1 for n in range(7, 701, 7)} <= set(kept_rounds(rows, 300))
 
 
-@pytest.mark.parametrize("data", ["validation", "nodes"])
+@pytest.mark.parametrize("data", ["validation", "client", "nodes"])
 def test_what_is_held_out_is_not_shown_as_the_test_set(data):
-    rows = [row(n, **{f"{data}_accuracy": 0.5, f"{data}_loss": 0.7}) for n in range(1, 4)]
+    rows = [row(n, **{f"{data}_accuracy": n / 8 if n < 4 else 0.25, f"{data}_loss": 0.7}) for n in range(1, 5)]
     shown = run_payload(record(rows=rows), 300)["summary"]
-    names = ("final_accuracy", "best_accuracy", "final_loss", "best_loss", "best_round")
-    assert [shown[name] for name in names] == [None] * 5
+    assert (shown["judge"], shown["last"], shown["best"]) == (f"{data}_accuracy", 0.25, 0.375)
+    assert shown["best_round"] == 3
+    shown = run_payload(record(rows=[row(1)]), 300)["summary"]
+    assert (shown["last"], shown["best"], shown["best_round"]) == (None, None, None)

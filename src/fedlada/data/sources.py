@@ -91,6 +91,8 @@ class Reading:
 
 def _digits(reading: Reading) -> Source:
     reading.without_augmentation("digits")
+    if reading.data_dir is not None:
+        raise ValueError("data_dir has no effect on digits, which need no files: leave it out")
     train, test = load_digits()
     return Source(train, test, num_classes=10, input_shape=(1, 8, 8))
 

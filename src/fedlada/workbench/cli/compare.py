@@ -29,6 +29,7 @@ from fedlada.training.resolve import resolve_device
 from fedlada.training.target import ACCURACY, Target, column_of
 from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of
 from fedlada.workbench.cli.output import make_folder, new_folder, print_tables
+from fedlada.workbench.cli.unused import refuse_unused
 from fedlada.workbench.cli.values import UserPath, Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import with_known_cohort
@@ -93,6 +94,7 @@ def compare(
         for rival, (method, code) in rivals.items()
         for seed in seeds
     }
+    refuse_unused(flags, experiments.values())
     first = next(iter(experiments.values()))
     refuse_several("several runs")
     if first.validation:

@@ -38,6 +38,7 @@ from fedlada.workbench.cli.flags import (
     trust_flag,
 )
 from fedlada.workbench.cli.output import new_folder
+from fedlada.workbench.cli.unused import refuse_unused
 from fedlada.workbench.cli.values import UserPath
 from fedlada.workbench.ending import asked_by, when_asked_to_end
 from fedlada.workbench.experiment import Experiment
@@ -69,6 +70,7 @@ def run(out: Path | None, quiet: bool, as_json: bool, **flags: Any) -> None:
       fedlada run --method fedlada --alpha 0.1 --rounds 30 --out runs/alpha
     """
     experiment = build_experiment(flags)
+    refuse_unused(flags, [experiment])
     folder = out or new_folder(as_file_name(f"{experiment.method}-{experiment.dataset}-seed{experiment.seed}"))
     refuse_other_than_experiment(folder)  # before anything is read or printed
     refuse_several_runs(folder)

@@ -27,6 +27,7 @@ from fedlada.workbench.campaign.write import announce, still_open, write_folder
 from fedlada.workbench.cli.campaign import campaign_flags, read_data, say_and_end, take_over, work_of
 from fedlada.workbench.cli.flags import MethodCommand, build_experiment, experiment_flags, flags_of, value_type
 from fedlada.workbench.cli.output import new_folder, print_tables
+from fedlada.workbench.cli.unused import refuse_unused
 from fedlada.workbench.cli.values import OFF, NearestChoice, UserPath, Words
 from fedlada.workbench.experiment import Experiment
 from fedlada.workbench.federation import with_known_cohort
@@ -186,6 +187,7 @@ def candidates_of(axes: dict[str, list[Any]], seeds: list[int], flags: dict[str,
         candidate = Candidate({name: _value_of(experiments[0], name) for name in axes} if alone else kept, experiments)
         found.setdefault(json.dumps(experiments[0].to_json(), sort_keys=True), candidate)
     everything = list(found.values())
+    refuse_unused({**given, **axes}, [one for candidate in everything for one in candidate.experiments])
     if flags["sample"] is None:
         return everything
     # In the order of the grid, so that an unsorted table is readable.

@@ -85,21 +85,18 @@ def _spaced(values: Sequence[int], wanted: int) -> Sequence[int]:
 
 def _summary(run: RunRecord, up: list[float], down: list[float], seconds: list[float]) -> Plain:
     numbers = {name for row in run.rows for name, value in row.items() if _number(value) is not None}
-    # The others have columns of their own.
-    metric = judged_by({name for name in numbers if not name.startswith(("client_", "validation_", "nodes_"))})
-    found = _values(run, metric)
-    best = (min if lower_is_better(metric) else max)((value for _, value in found), default=None)
-    what, other = ("accuracy", "loss") if metric == ACCURACY else ("loss", "accuracy")
+    judge = judged_by(numbers)
+    found = _values(run, judge)
+    best = (min if lower_is_better(judge) else max)((value for _, value in found), default=None)
     target = target_of(run.config, run.rows)
     planned = run.config.get("rounds")
     return {
         "done": len(run.rows),
         "planned": planned if isinstance(planned, int) else None,
         "seed": str(run.config.get("seed", "")),
-        f"final_{what}": found[-1][1] if found else None,
-        f"best_{what}": best,
-        f"final_{other}": None,
-        f"best_{other}": None,
+        "judge": judge,
+        "last": found[-1][1] if found else None,
+        "best": best,
         "best_round": next((round for round, value in found if value == best), None),
         "target": None if target is None else target.value,
         "target_metric": ACCURACY if target is None else target.column,

@@ -3,18 +3,24 @@
 const formatTarget = ({ target, target_metric: metric }) =>
   metric === "test_accuracy" ? formatMetric(metric, target) : `${titled(metric)} ${formatMetric(metric, target)}`;
 
+/** Two columns: a metric that judges runs at the end of each, and at its best. */
+function lastAndBest(judge) {
+  const name = titled(judge.replace(/^test_/, ""));
+  const cell = (show) => ({ summary }) => (summary.judge === judge && summary.last !== null ? show(summary) : "–");
+  return [
+    [`last ${name}`, cell(({ last }) => formatMetric(judge, last))],
+    [`${isShare(judge) ? "best" : "lowest"} ${name}`, cell((one) => `${formatMetric(judge, one.best)} in round ${one.best_round}`)],
+  ];
+}
+
 function runsTable(runs) {
   const some = (key) => runs.some((run) => run.summary[key] !== null);
+  const judges = [...new Set(runs.filter(({ summary }) => summary.last !== null).map(({ summary }) => summary.judge))];
   const columns = [
     ["run", (run) => run.label],
     ["rounds", ({ summary }) => (summary.planned === null ? String(summary.done) : `${summary.done} of ${summary.planned}`)],
     some("epsilon") && ["epsilon spent", ({ summary }) => summary.epsilon === null ? "–" : String(summary.epsilon)],
-    some("final_accuracy") && ["last accuracy", ({ summary }) => formatMetric("accuracy", summary.final_accuracy)],
-    some("best_accuracy") && ["best accuracy", ({ summary }) =>
-      summary.best_accuracy === null ? "–" : `${formatMetric("accuracy", summary.best_accuracy)} in round ${summary.best_round}`],
-    some("final_loss") && ["last loss", ({ summary }) => format(summary.final_loss)],
-    some("best_loss") && ["lowest loss", ({ summary }) =>
-      summary.best_loss === null ? "–" : `${format(summary.best_loss)} in round ${summary.best_round}`],
+    ...judges.flatMap(lastAndBest),
     some("target") && ["rounds to target", ({ summary }) =>
       summary.target === null ? "–" : `${summary.rounds_to_target ?? "∞"} (${formatTarget(summary)})`],
     ["megabytes", ({ summary }) => format(summary.megabytes)],

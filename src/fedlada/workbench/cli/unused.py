@@ -1,0 +1,28 @@
+"""Refuses flags that would change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedlada.training.resolve import resolve_device
+from fedlada.workbench.experiment import Experiment
+
+PARTITIONS = {
+    "concentration": ("dirichlet", "pachinko"),
+    "fine_concentration": ("pachinko",),
+    "refill": ("dirichlet",),
+    "classes_per_client": ("pathological",),
+}
+"""The partitions that read a flag."""
+
+
+def refuse_unused(flags: Mapping[str, Any], experiments: Iterable[Experiment]) -> None:
+    """Refuse a flag that was given, so is neither None nor off, and that none of the experiments reads."""
+    every = [one.resolved() for one in experiments]
+    for name, readers in PARTITIONS.items():
+        if flags.get(name) not in (None, False) and not any(one.partition in readers for one in every):
+            raise ValueError(f"{name} has no effect on partition {every[0].partition}: leave it out")
+    for one in every if flags.get("precision") is not None else []:
+        if one.precision in ("bf16", "tf32") and resolve_device(one.device).type == "cpu":
+            raise ValueError(f"precision {one.precision} has no effect on a CPU: leave it out")
