@@ -284,7 +284,8 @@ def line_of(source, text):
 def test_an_error_of_ones_own_module_has_its_place(source, words, said, line, tmp_path):
     (tmp_path / "failing.py").write_text(source)
     all_words = [*words, *([] if "--model" in words else ["--model", "mlp"]), *FEW[:-2], "--rounds", 3, "--quiet"]
-    place = f"{tmp_path}/failing.py, line {line_of(source, line)}"
+    in_round = ", in round 1" if "failing:fails" in words else ""
+    place = f"{tmp_path}/failing.py, line {line_of(source, line)}{in_round}"
     done = warm([*all_words, "--out", "told"], cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr

@@ -14,12 +14,12 @@ HERE = Path(__file__).parents[1]
 
 
 def told(error: BaseException) -> str:
-    """The error's message; if it came through the user's own code, with the last place there."""
+    """The error's message; if it came through the user's own code, with the last place there, and the round if any."""
     place = next((place for one in reversed(list(_chain(error))) if (place := _own_place(one))), "")
     if not place:
         return str(error)
     way = "" if _is_wanted() else f"; {VARIABLE}=1 shows the traceback"
-    return f"{error} ({place}{way})"
+    return f"{error} ({', '.join([place, *getattr(error, '__notes__', ())])}{way})"
 
 
 def show_traceback(error: BaseException) -> None:
