@@ -104,7 +104,14 @@ def test_notes_are_no_state():
     run(Notes())
 
 
-GENERATORS = [torch.Generator, lambda: random.Random(0), lambda: np.random.default_rng(0), np.random.RandomState]
+GENERATORS = [
+    torch.Generator,
+    lambda: random.Random(0),
+    lambda: np.random.default_rng(0),
+    np.random.RandomState,
+    lambda: [0, (random.Random(0),)],
+    lambda: {"own": [torch.Generator()]},
+]
 
 
 @pytest.mark.parametrize("kind", GENERATORS)

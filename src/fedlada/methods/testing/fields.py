@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,15 +15,23 @@ from fedlada.methods.state import held_by
 
 
 def refuse_generator(part: object) -> None:
-    """Refuse a part with a random generator of its own."""
+    """Refuse a part with a random generator of its own, also inside a list or dict."""
     numpy = sys.modules.get("numpy")
     kinds = (random.Random, *(() if numpy is None else (numpy.random.Generator, numpy.random.RandomState)))
     for name, value in held_by(part).items():
-        if isinstance(value, (torch.Generator, *kinds)):
+        if any(isinstance(one, (torch.Generator, *kinds)) for one in _everything(value)):
             raise ValueError(
                 f"{type(part).__name__} holds the random generator {name!r}, whose state no checkpoint has: draw from "
                 "torch, NumPy or Python themselves, which follow the run's seed"
             )
+
+
+def _everything(value: Any) -> Iterator[Any]:
+    """A value, and what its lists, tuples and dicts hold."""
+    yield value
+    if isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _everything(one)
 
 
 def fields_of(part: object) -> dict[str, Any]:
