@@ -88,6 +88,27 @@ def test_gradients_and_bytes_are_those_until_a_target_is_reached(module):
     assert row == ("FedSAM", "2", "50", "100", "0 of 1", "0 of 1")
 
 
+def test_finals_with_the_papers_values_are_shown_beside_the_winners(module, monkeypatch):
+    finals = module("finals")
+    rows = [{"round": round, **({} if round % 5 else {"test_accuracy": round / 1000})} for round in range(1, 601)]
+    ran = {"fedcm"}  # whose winner has the paper's values
+    monkeypatch.setattr(
+        finals,
+        "in_archive",
+        lambda *_: lambda method, seed: finals.History(rows if method in ran and seed < 12 else []),
+    )
+    assert finals.with_printed_values(Path("archive"), "cifar100") == []
+    ran.add("fedlada")
+    first, second = finals.with_printed_values(Path("archive"), "cifar100")
+    assert [row[0] for row in first.rows] == ["FedCM", "FedLADA"]
+    assert (first.rows[1][2], first.rows[1][5]) == ("2", "59.00 ± 0.00")
+    assert "lr 0.001, weight_decay 0.01" in first.rows[1][1]
+    assert second.title.endswith("in points, with the paper's values")
+    trials = finals.printed()
+    assert finals.key(trials["fedcm"], 10, 600) == "finals/cifar100/fedcm/10"
+    assert finals.key(trials["fedlada"], 10, 600) == "finals/cifar100/fedlada/10/printed"
+
+
 def test_the_finals_count_runs_to_the_last_round_alone(module):
     finals = module("finals")
     whole, shorter = run_to(*[0.5] * 6), run_to(*[0.5] * 5)
