@@ -47,7 +47,7 @@ ADVICE: dict[str, str] = {
     "fedlada 46.3 ± 0.3, fedadam 46.2 ± 0.4; three seeds mofedsam 47.3 ± 0.5, fedlada_sam 47.2 ± 0.2, "
     "fedsmoo 47.2 ± 0.2; fedcm and fedlada are level at round 100 (39 %); fedadam and fedcm have the fewest bytes to "
     "40 %, fedcm to 45 %",
-    "tinyimagenet": "one seed, after an unequal search: fedlada is first to 35 %, scaffold ends as high; "
+    "tinyimagenet": "one seed, after an unequal search: fedlada is first to 35 %, scaffold ends higher; "
     "fedadam has the fewest bytes to 28 %, fedcm to 35 %",
 }
 """Which method was ahead with these values (`docs/results.md` has spread and limitations)."""
