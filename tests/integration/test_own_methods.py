@@ -246,6 +246,8 @@ from dataclasses import dataclass
 
 import torch
 from fedlada import FederatedMethod, ServerOptimizer
+from fedlada.server import SGD
+from fedlada.combine import Combiner, Mean
 
 steps = []
 
@@ -259,6 +261,16 @@ class Fails(ServerOptimizer):
 
 def fails():
     return FederatedMethod(name="fails", local=(), server=Fails())
+
+
+@dataclass(frozen=True)
+class Misses(Combiner):
+    def combine(self, uploads, weights=None):
+        return {}["gone"] if len(uploads[0].delta) > 1000 else Mean().combine(uploads, weights)
+
+
+def misses():
+    return FederatedMethod(name="misses", local=(), server=SGD(), combiner=Misses())
 
 
 def wrongly_made():
@@ -275,6 +287,8 @@ def line_of(source, text):
     ("source", "words", "said", "line"),
     [
         (FAILING, ["run", "--method", "failing:fails"], "must match the size of tensor b (3)", "return params"),
+        (FAILING, ["run", "--method", "failing:misses"], "KeyError: 'gone'", '{}["gone"]'),
+        (FAILING, ["compare", "--methods", "failing:misses", "--seeds", 0], "KeyError: 'gone'", '{}["gone"]'),
         (FAILING, ["run", "--method", "failing:wrongly_made"], "name 'unknown' is not defined", "server=unknown"),
         ("def f():\n    return unknown\n\nf()", ["run", "--method", "failing:f"], "NameError", "return unknown"),
         ("def f():\n    return unknown", ["run", "--model", "failing:f"], "could not be made", "return unknown"),
@@ -284,7 +298,7 @@ def line_of(source, text):
 def test_an_error_of_ones_own_module_has_its_place(source, words, said, line, tmp_path):
     (tmp_path / "failing.py").write_text(source)
     all_words = [*words, *([] if "--model" in words else ["--model", "mlp"]), *FEW[:-2], "--rounds", 3, "--quiet"]
-    in_round = ", in round 1" if "failing:fails" in words else ""
+    in_round = ", in round 1" if {"failing:fails", "failing:misses"} & set(words) else ""
     place = f"{tmp_path}/failing.py, line {line_of(source, line)}{in_round}"
     done = warm([*all_words, "--out", "told"], cwd=tmp_path)
     assert done.returncode in (1, 2)

@@ -15,11 +15,13 @@ HERE = Path(__file__).parents[1]
 
 def told(error: BaseException) -> str:
     """The error's message; if it came through the user's own code, with the last place there, and the round if any."""
-    place = next((place for one in reversed(list(_chain(error))) if (place := _own_place(one))), "")
+    is_sentence = isinstance(error, (ValueError, RuntimeError, OSError, ImportError))
+    said = str(error) if is_sentence else f"{type(error).__name__}: {error}"
+    place = own_place(error)
     if not place:
-        return str(error)
+        return said
     way = "" if _is_wanted() else f"; {VARIABLE}=1 shows the traceback"
-    return f"{error} ({', '.join([place, *getattr(error, '__notes__', ())])}{way})"
+    return f"{said} ({', '.join([place, *getattr(error, '__notes__', ())])}{way})"
 
 
 def show_traceback(error: BaseException) -> None:
@@ -41,7 +43,12 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _own_place(error: BaseException) -> str:
+def own_place(error: BaseException) -> str:
+    """The last place in the user's own code that the error came through; empty if it came through none."""
+    return next((place for one in reversed(list(_chain(error))) if (place := _last_own_line(one))), "")
+
+
+def _last_own_line(error: BaseException) -> str:
     """The last line that is neither of this library nor of an installed one."""
     installed = {Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))}
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]

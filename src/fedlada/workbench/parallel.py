@@ -252,8 +252,7 @@ def _work(number: int, job: Job, channel: _Channel) -> str:
         return f"{asked}: give the GPU fewer runs at a time (--jobs); the same command resumes from the last checkpoint"
     except Exception as error:  # a user's own model can raise anything, and the other runs go on
         show_traceback(error)
-        is_sentence = isinstance(error, (ValueError, RuntimeError, OSError))
-        return told(error) if is_sentence else f"{type(error).__name__}: {told(error)}"
+        return told(error)
     return ""
 
 

@@ -11,7 +11,7 @@ import click
 from fedlada import __version__
 from fedlada.workbench.cli import stand_in
 from fedlada.workbench.cli.groups import LazyGroup
-from fedlada.workbench.failures import show_traceback, told
+from fedlada.workbench.failures import own_place, show_traceback, told
 from fedlada.workbench.words import asked_of_a_full_gpu
 
 COMMANDS = {
@@ -110,6 +110,11 @@ def main() -> None:
         is_full = type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for this
         way_out = "a run with --engine sequential needs less; resume a run that had begun with fedlada resume FOLDER"
         code = _say(f"{asked_of_a_full_gpu(error)}: {way_out}" if is_full else told(error), 1)
+    except Exception as error:
+        if not own_place(error):
+            raise  # a fault of this library
+        show_traceback(error)
+        code = _say(told(error), 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
