@@ -147,8 +147,8 @@ def suggested(method: str, dataset: str | None = None) -> dict[str, Any]:
     """The arguments `method`, `lr` and `lr_decay`: `simulate(model, data, **fedlada.suggested("fedlada", "cifar10"))`.
 
     `fedlada run` uses them on that data set or, without one, on a user's own data, and so does the bare name of a
-    method. For LocalAdam and FedLADA, also with SAM, they come from searches on two tasks that agree; for the others they are the
-    paper's rate and the recipe's defaults. Use the three together.
+    method. For LocalAdam and FedLADA, also with SAM, they come from searches on two tasks that agree; for the others
+    they are the paper's rate and the recipe's defaults. Use the three together.
     """
     one_of("method", method, tuple(RECIPES))
     if dataset is not None:
