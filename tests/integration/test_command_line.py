@@ -272,6 +272,12 @@ def test_methods_and_data_show(tmp_path):
         (["compare", "--partition", "iid", "--refill"], "refill has no effect on partition iid: leave it out"),
         (["sweep", "--set", "concentration=1,9", "--partition", "iid"], "concentration has no effect on partition iid"),
         (["sweep", "--set", "precision=auto,bf16", "--device", "cpu"], "precision bf16 has no effect on a CPU"),
+        (
+            ["data", "show", "--partition", "iid", "--concentration", "1"],
+            "concentration has no effect on partition iid",
+        ),
+        (["run", "--target-delta", "1e-5"], "target_delta belongs to combiner private:CLIP: leave it out"),
+        (["run", "--dataset", "docstrings", "--data-dir", "."], "data_dir has no effect on docstrings, which need no"),
         (["run", "--data-dir", "data"], "data_dir has no effect on digits, which need no files: leave it out"),
         (["run", "--device", "cuda:9"], "device 'cuda:9' cannot be used here"),
         (["run", "--config", "nowhere.json"], "there is no configuration nowhere.json"),

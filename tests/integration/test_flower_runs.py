@@ -766,6 +766,14 @@ def test_wrappers_are_refused_where_they_would_not_cover_what_is_sent(name):
         strategy_of(method, weights="examples").run(grid_of(method), 1, around=wrapper)
 
 
+@pytest.mark.parametrize("name", ["feddyn", "fedspeed"])
+def test_a_memory_of_the_clients_is_refused_with_a_wrapper(name):
+    strategy = strategy_of(METHODS[name].method())
+    wrapper = DifferentialPrivacyServerSideFixedClipping(strategy, 1.0, 1.0, SETTINGS["cohort_size"])
+    with pytest.raises(ValueError, match=f"do not cover what clients of {name} remember: use FedAvg"):
+        strategy.run(grid_of(METHODS[name].method()), 1, progress=False, around=wrapper)
+
+
 @pytest.mark.parametrize(("name", "changes"), [("fedexp", {}), ("fednova", {}), ("fedavg", {"combiner": "median"})])
 def test_a_combiner_is_not_dropped_for_a_wrapper(name, changes):
     strategy = strategy_of(METHODS[name].method(), **changes)

@@ -163,6 +163,17 @@ def test_lost_metrics_are_noticed(six_rounds, resumed_equals_whole):
     assert "has no line for round 6" in done.stderr
 
 
+def test_rounds_by_another_engine_are_said(tmp_path, capsys):
+    def run(rounds, engine):
+        library.simulate(small_net, blobs(), method="fedavg", rounds=rounds, engine=engine, out=tmp_path / "run")
+
+    run(1, "sequential")
+    run(2, "sequential")
+    assert capsys.readouterr().err == ""
+    run(3, "stacked")
+    assert "by the engine 'sequential' and the next ones are by 'stacked': they agree" in capsys.readouterr().err
+
+
 def test_another_run_is_not_overwritten(six_rounds):
     before = rows(six_rounds)
     done = fedlada("run", "--method", "fedavg", *QUICK, "--rounds", 6, "--out", six_rounds, code=2)

@@ -91,6 +91,8 @@ class GridEngine(Engine):
                 f"Flower's wrappers know one vector down and one up, and {method.name} sends more: use FedAvg, FedProx "
                 "or FedAdam with them"
             )
+        if settings.answer == "params" and method.keeps_memory:
+            raise ValueError(f"Flower's wrappers do not cover what clients of {method.name} remember: use FedAvg")
 
     def connect(
         self, grid: Grid, nodes: Nodes, rounds: RemoteRounds, asking: Strategy, history: Callable[[], History]

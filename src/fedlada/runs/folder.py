@@ -95,6 +95,7 @@ class RunFolder(Observer):
         try:
             config = self._checked_config(simulation, num_rounds)
             self._warn_of_threads(config, simulation)
+            self._warn_of_engine(config[RAN_BY]["engine"])
             config[RAN_BY][CODE] = self._checked_code(simulation)
             write_json(self.path / "config.json", config)
             self._resume(simulation)
@@ -219,14 +220,25 @@ class RunFolder(Observer):
 
     def _checked_code(self, simulation: Simulation) -> dict[str, str]:
         """The digests of the user's code with which the run began; warns where it is another now."""
-        about = read_config(self.path).get(RAN_BY) if self.checkpoints.rounds() else None  # otherwise it starts over
-        stored, now = about.get(CODE) if isinstance(about, dict) else None, code_of(simulation)
+        stored, now = self._ran_by().get(CODE), code_of(simulation)
         if others := changed(stored, now):
             self.warn(
                 f"the code of {' and '.join(f'`{name}`' for name in others)} has changed since the run in {self.path} "
                 "began: its stored rounds are of the old code; choose another folder to train anew"
             )
         return stored if isinstance(stored, dict) and stored else now
+
+    def _ran_by(self) -> dict[str, Any]:
+        """The engine and code of the stored rounds; empty where a run starts over."""
+        about = read_config(self.path).get(RAN_BY) if self.checkpoints.rounds() else None
+        return about if isinstance(about, dict) else {}
+
+    def _warn_of_engine(self, now: str) -> None:
+        if (stored := self._ran_by().get("engine")) not in (None, now):
+            self.warn(
+                f"the rounds in {self.path} were run by the engine {stored!r} and the next ones are by {now!r}: they "
+                "agree only up to rounding"
+            )
 
     def _warn_of_threads(self, config: dict[str, Any], simulation: Simulation) -> None:
         is_stored = (self.path / "config.json").exists()

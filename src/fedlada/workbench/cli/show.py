@@ -18,6 +18,7 @@ from fedlada.methods.factory import hyper_parameters, method_factory
 from fedlada.methods.recipes import RECIPES
 from fedlada.workbench.cli.flags import build_experiment, experiment_flags
 from fedlada.workbench.cli.output import print_table
+from fedlada.workbench.cli.unused import refuse_unused
 from fedlada.workbench.cli.values import MethodName, NearestChoice, UserPath
 from fedlada.workbench.presets import ADVICE
 from fedlada.workbench.progress import Chores
@@ -126,6 +127,7 @@ def show(name: str | None, out: Path | None, as_json: bool, **flags: Any) -> Non
     """
     # Neither model nor method is built here, so that stored ones need not be trusted.
     experiment = build_experiment(flags, dataset=name, model="mlp", method="fedavg")
+    refuse_unused(flags, [experiment])
     with Chores(quiet=as_json) as bars:
         source = experiment.load_data(bars)
     labels = source.labels("train")
