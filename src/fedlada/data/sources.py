@@ -88,15 +88,9 @@ class Reading:
         if flag is not None:
             raise ValueError(f"{name} has no images in bytes to {flag.removesuffix('-size')}: leave --{flag} out")
 
-    def without_files(self, name: str) -> None:
-        """Refuse a folder for a data set that is read from none."""
-        if self.data_dir is not None:
-            raise ValueError(f"data_dir has no effect on {name}, which need no files: leave it out")
-
 
 def _digits(reading: Reading) -> Source:
     reading.without_augmentation("digits")
-    reading.without_files("digits")
     train, test = load_digits()
     return Source(train, test, num_classes=10, input_shape=(1, 8, 8))
 
@@ -164,7 +158,6 @@ def _leaf(reading: Reading) -> Source:
 
 def _docstrings(reading: Reading) -> Source:
     reading.without_augmentation("docstrings")
-    reading.without_files("docstrings")
     train, test, modules = load_docstrings()
     return Source(
         (train.x, train.y),
