@@ -225,7 +225,9 @@ def test_a_rank_that_dies_ends_the_run_and_it_resumes_with_another_number(tmp_pa
     os.kill(second, signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "fedlada: another process of this run has died, so this one ends too; start it again with" in errors
+    # torchrun asks the first process to end, which usually has missed the other by then; on a busy machine not always.
+    said = ("another process of this run has died, so this one ends too; start it again with", "stopped; continue with")
+    assert any(f"fedlada: {sentence}" in errors for sentence in said), errors
     done = len(rows(tmp_path / "run"))
     config = tmp_path / "run" / "config.json"
     config.write_text(config.read_text().replace("100000", str(done + 4)))
