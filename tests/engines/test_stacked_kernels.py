@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -135,17 +141,37 @@ def test_other_samples_are_not_fetched_by_the_kernel():
     assert not triton_images.supports(own.samples(DEVICE, torch.float32))
 
 
-def test_inside_compiled_ahead_kernels_are_compiled_and_give_zeros(monkeypatch):
-    compiled = []
-    monkeypatch.setattr(triton_launch, "_compile", lambda kernel, *_: compiled.append(kernel))
+def test_inside_compiled_ahead_nothing_is_launched(monkeypatch):
+    asked = []
+    monkeypatch.setattr(triton_launch.Ahead, "start", lambda self: asked.append(len(self.waiting)))
+    monkeypatch.setattr(triton_launch, "_load", lambda *_: None)
     kernels, shape = triton_kernels.TritonKernels("ieee"), ConvShape((1, 1), (1, 1), (1, 1), 1)
     x, weight = torch.ones(4, 16, 4, 4, device=DEVICE), torch.ones(2, 8, 3, 3, 16, device=DEVICE)
     with triton_launch.compiled_ahead():
         for _ in range(2):  # once for both
             y = kernels.conv(x, weight, shape)
-    assert len(compiled) == 1
+    assert asked == [1]
     assert not y.any()
     assert kernels.conv(x, weight, shape).any()
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_ahead_by_forks(tmp_path):
+    """By the compiler, which needs no GPU; Triton's interpreter, if there, takes its place from the first import on."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    words = [sys.executable, Path(__file__).parents[1] / "compile_ahead.py", tmp_path]
+    run = subprocess.run(
+        words, env={**environment, "TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == {
+        "forks": 2,
+        "cached before they are loaded": 2,
+        "loaded": 2,
+        "after a fork that failed": 3,
+        "gave up": True,
+        "forks left": None,
+    }
 
 
 def test_taps_that_only_meet_padding_have_no_gradient():

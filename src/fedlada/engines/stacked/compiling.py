@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from fedlada.engines.stacked.triton_launch import start_compiling
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -25,6 +27,7 @@ def compiled(function: Callable[Arguments, Result], what: str) -> Callable[Argum
 
     def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         nonlocal fast
+        start_compiling()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # warnings about the compiler itself

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import select
+import signal
+import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-THREADS = min(16, os.cpu_count() or 1)
+EACH = 3
+"""Kernels that one process compiles."""
+MOST_PROCESSES = min(16, os.cpu_count() or 1)
+LONGEST = 60.0
+"""Seconds until a process is given up; its kernels are compiled at their first launch."""
+
+Launch = tuple[Any, Sequence[int], Sequence[Any], dict[str, Any]]
+"""A kernel, its grid, its arguments and its constants."""
 
 
 class Ahead:
-    """Compiles what would be launched; kernels whose arguments have the same types are compiled once."""
+    """Compiles what would be launched; kernels whose arguments have the same types are compiled once.
+
+    The compiler holds Python's lock, so threads would wait for each other. Forks of this process compile instead, leave
+    the kernels in Triton's cache on disk, and touch no GPU.
+    """
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(THREADS)
-        self.wanted: dict[Any, Future[None]] = {}
+        self.wanted: dict[Any, Launch] = {}
+        self.waiting: list[Launch] = []
+        self.processes: list[int] = []
 
     def add(self, kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
         """Compile a kernel for arguments like these, if that has not begun."""
@@ -27,12 +42,35 @@ class Ahead:
         kinds = (None if place in counts else _kind(one) for place, one in enumerate(args))
         key = (kernel, *kinds, *sorted(constants.items()))
         if key not in self.wanted:
-            device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1  # type: ignore[no-untyped-call]
-            self.wanted[key] = self.pool.submit(_compile, device, kernel, grid, args, constants)
+            self.wanted[key] = (kernel, grid, args, constants)
+            self.waiting.append(self.wanted[key])
+            if len(self.waiting) == EACH:
+                self.start()
 
-    def wait(self, *, cancels: bool) -> None:
-        """Wait for all of them, or those under way; a kernel that cannot be compiled says so at its launch."""
-        self.pool.shutdown(cancel_futures=cancels)
+    def start(self) -> None:
+        """Begin with all that waits."""
+        if not self.waiting:
+            return
+        if len(self.processes) >= MOST_PROCESSES:
+            _finish(self.processes.pop(0))
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1  # type: ignore[no-untyped-call]
+        self.processes.append(_fork(device, self.waiting))
+        self.waiting = []
+
+    def finish(self) -> None:
+        """Wait for all and load them; a kernel that cannot be compiled says so at its launch."""
+        self.start()
+        for process in self.processes:
+            _finish(process)
+        self.processes = []
+        for one in self.wanted.values():
+            _load(*one)
+
+    def cancel(self) -> None:
+        """End those under way."""
+        for process in self.processes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
 
 
 _ahead: dict[int, Ahead] = {}
@@ -44,13 +82,14 @@ def compiled_ahead() -> Iterator[None]:
     """Inside, kernels of the current stream are compiled in parallel and not launched: their outputs are zeros."""
     stream = _stream()
     ahead = _ahead[stream] = Ahead()
-    is_done = False
     try:
         yield
-        is_done = True
+    except BaseException:
+        ahead.cancel()
+        raise
     finally:
         del _ahead[stream]
-        ahead.wait(cancels=not is_done)
+    ahead.finish()
 
 
 def launch(kernel: Any, grid: Sequence[int], *args: Any, outputs: Sequence[Tensor | None], **constants: Any) -> None:
@@ -65,6 +104,12 @@ def launch(kernel: Any, grid: Sequence[int], *args: Any, outputs: Sequence[Tenso
             output.zero_()
 
 
+def start_compiling() -> None:
+    """Begin with all kernels that wait, before other work that takes long."""
+    if is_ahead():
+        _ahead[_stream()].start()
+
+
 def is_ahead() -> bool:
     """Whether kernels are compiled ahead now, not launched."""
     return bool(_ahead) and _stream() in _ahead
@@ -74,10 +119,63 @@ def _stream() -> int:
     return torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
-def _compile(device: int, kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
-    with torch.cuda.device(device):  # of this thread
-        compiled = kernel.warmup(*args, grid=grid, **constants)
-        compiled._init_handles()  # load it, too: a launcher is built by a C compiler
+class _GpuOf:
+    """The active driver as a fork may use it: what it knows of the GPU, without asking it."""
+
+    def __init__(self, driver: Any, device: int) -> None:
+        self._driver, self._device, self._target = driver, device, driver.get_current_target()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def get_current_device(self) -> int:
+        return self._device
+
+    def get_current_stream(self, _device: int | None = None) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+
+def _fork(device: int, work: Sequence[Launch]) -> int:
+    """A process that compiles these kernels, and leaves them in Triton's cache."""
+    from triton.runtime import driver
+
+    gpu = _GpuOf(driver.active, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other threads hold nothing that the compiler needs
+        process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        gc.disable()  # frees no tensor of the GPU
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        driver.set_active(gpu)
+        for kernel, grid, args, constants in work:
+            compiled = kernel.warmup(*args, grid=grid, **constants)
+            gpu.launcher_cls(compiled.src, compiled.metadata)  # some versions build it by a C compiler
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _finish(process: int) -> None:
+    """Wait for a process; what it did not compile is compiled here."""
+    handle = os.pidfd_open(process)
+    try:
+        if not select.select([handle], [], [], LONGEST)[0]:
+            os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    finally:
+        os.close(handle)
+
+
+def _load(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
+    with suppress(Exception), torch.cuda.device(args[0].device) if args[0].is_cuda else nullcontext():
+        kernel.warmup(*args, grid=grid, **constants)._init_handles()
 
 
 def _kind(argument: Any) -> Any:
