@@ -174,12 +174,53 @@ def test_kernels_are_compiled_ahead_by_forks(tmp_path):
     }
 
 
-def test_taps_that_only_meet_padding_have_no_gradient():
-    """A 3x3 kernel on one pixel: eight of its taps never see it, whatever stood in the memory before."""
+class OnImagesAndOnPixels(nn.Module):
+    """Uses one convolution on images, where all its taps count, and on single pixels, where only the centre does."""
+
+    def __init__(self, pixels_first):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 3)
+        self.pixels_first = pixels_first
+
+    def forward(self, x):
+        for on_pixels in (self.pixels_first, not self.pixels_first):
+            y = self.conv(x.mean((2, 3), keepdim=True) if on_pixels else x)
+            x = x + y
+        return self.last(x.mean((2, 3)))
+
+
+@pytest.mark.parametrize("pixels_first", [False, True])
+def test_taps_that_only_meet_padding_have_no_gradient(pixels_first):
+    """Of a use on pixels they are not written: nothing stays there of another use, or of the step before."""
     torch.manual_seed(0)
-    x, dy = (torch.randn(6, 16, 1, 1, device=DEVICE).contiguous(memory_format=torch.channels_last) for _ in range(2))
+    model = OnImagesAndOnPixels(pixels_first).to(DEVICE)
+    batches = [(torch.randn(4, 16, 4, 4, device=DEVICE), torch.randint(3, (4,), device=DEVICE)) for _ in range(3)]
+    weights = torch.full((2, 2), 0.5, device=DEVICE)
+    losses, _ = client_losses(nn.CrossEntropyLoss(), model(batches[0][0]).detach(), batches[0][1], None)
+    found = []
+    for kernels in (TorchKernels(), triton_kernels.TritonKernels("ieee")):
+        network = LayeredNetwork(model, losses, kernels)
+        vector = flatten(model.parameters()).detach()
+        rows, grads = network.layout.rows(2, vector), network.layout.rows(2, vector)
+        rows.copy_(network.layout.inward(vector).expand_as(rows))
+        network.bind(rows, grads)
+        for x, y in batches:
+            network.backward(x, y, weights)
+            found.append(network.layout.outward(grads).clone())
+    for expected, own in zip(found[:3], found[3:], strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "rest"), [(6, 7.0), (300, 0.0)], ids=["as one sum", "in parts"])
+def test_a_3x3_kernel_on_one_pixel_is_its_centre(batch, rest):
+    """Its other taps have no gradient. Zeros are not written there, which took a sixteenth of a ResNet's step."""
+    torch.manual_seed(0)
+    x, dy = (torch.randn(batch, 16, 1, 1, device=DEVICE) for _ in range(2))
     shape = ConvShape((1, 1), (1, 1), (1, 1), 1)
-    found, expected = (torch.full((2, 16, 3, 3, 16), torch.nan, device=DEVICE) for _ in range(2))
+    found, expected = (torch.full((1, 16, 3, 3, 16), 7.0, device=DEVICE) for _ in range(2))
     triton_kernels.TritonKernels("ieee").conv_weight_grad(dy, x, found, shape)
     TorchKernels().conv_weight_grad(dy, x, expected, shape)
-    torch.testing.assert_close(found, expected)
+    centre = found[:, :, 1, 1].clone()
+    torch.testing.assert_close(centre, expected[:, :, 1, 1], rtol=1e-4, atol=1e-4)
+    found[:, :, 1, 1] = rest
+    assert torch.equal(found, torch.full_like(found, rest))

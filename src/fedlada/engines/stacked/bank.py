@@ -29,10 +29,11 @@ class Bank:
         self.tape = torch.zeros((), device=device, requires_grad=True)
         self.views: dict[str, tuple[Tensor, Tensor]] = {}
         self.written: set[str] = set()
+        self.used_again: set[str] = set()
         self.num_samples = 0
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
-        """Read parameters from these rows, and write gradients into those."""
+        """Read parameters from these rows, and write gradients into those, which hold zeros or earlier gradients."""
         self.views = {
             name: (self.layout.view(weights, name), self.layout.view(grads, name)) for name in self.layout.names
         }
@@ -67,14 +68,20 @@ class StackedLayer(nn.Module, ABC):
 
     @contextmanager
     def grad(self, name: str = "weight") -> Iterator[Tensor]:
-        """The buffer for the gradient of this use; it is added to that of an earlier use in the same pass."""
+        """The buffer for the gradient of this use; it is added to that of an earlier use in the same pass.
+
+        What a use never writes is zero in it: the same part in each pass, or, where uses differ, zeroed.
+        """
         own = self.names[name]
         place = self.bank.views[own][1]
         if own not in self.bank.written:
             self.bank.written.add(own)
+            if own in self.bank.used_again:
+                place.zero_()
             yield place
             return
-        more = torch.empty_like(place, memory_format=torch.contiguous_format)
+        self.bank.used_again.add(own)
+        more = torch.zeros_like(place, memory_format=torch.contiguous_format)
         yield more
         self.bank.kernels.finish()
         place.add_(more)

@@ -55,7 +55,7 @@ class Kernels(Protocol):
         """The gradient of the images."""
 
     def conv_weight_grad(self, dy: Tensor, x: Tensor, grad: Tensor, shape: ConvShape) -> None:
-        """The gradient of each client's weights, written into `grad`."""
+        """The gradient of each client's weights, written into `grad`; zeros that stay zeros need not be written."""
 
     def group_norm(
         self, x: Tensor, add: Tensor | None, affine: Affine, shape: NormShape

@@ -214,7 +214,10 @@ def weight_grad(
     tile: Tile | None = None,
     programs: int = 264,
 ) -> None:
-    """dw into `grad`, which is laid out like the weights; with few tiles, the sum is split into parts, then reduced."""
+    """dw into `grad`, which is laid out like the weights; with few tiles, the sum is split into parts, then reduced.
+
+    Taps that only ever see padding are not written: their gradients are zero already.
+    """
     g = Geometry(x.shape, grad, shape)
     tile = tile or weight_tile(g, x.dtype)
     columns = tile.columns
@@ -226,10 +229,9 @@ def weight_grad(
     parts = triton.cdiv(g.num_outputs, part)
     target, stride = grad, 0
     if parts > 1:
-        target = torch.empty((parts, *grad.shape), device=grad.device, dtype=torch.float32)
+        empty = torch.empty if g.taps[3] == g.kh * g.kw else torch.zeros
+        target = empty((parts, *grad.shape), device=grad.device, dtype=torch.float32)
         stride = target.stride(0)
-    if g.taps[3] != g.kh * g.kw:
-        target.zero_()  # taps that only ever see padding are not computed
     launch(
         _weight_grad, (tiles, parts, g.clients), x, dy, target,
         *g.arguments(g.num_outputs, target[0] if parts > 1 else grad), part, stride, outputs=(target,), STRIDE=g.stride,
