@@ -107,20 +107,29 @@ def unseen(weights, x, *_):
     return {"w": found}, found.sum(dim=1)
 
 
+@pytest.fixture
+def quick_compiler():
+    """Without vectors: to find out which ones the processor has, torch compiles a program for each."""
+    options = {"cpp_cache_precompile_headers": False, "cpp.simdlen": 1, "cpp.vec_isa_ok": False, "compile_threads": 1}
+    with torch._inductor.config.patch(options):
+        yield
+
+
 @needs_a_compiler
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiler")
 def test_a_recorded_function_is_compiled():
     example, like = example_and_arguments()
     before = torch.are_deterministic_algorithms_enabled()
-    with torch._inductor.config.patch({"cpp_cache_precompile_headers": False, "cpp.simdlen": 1, "compile_threads": 1}):
-        found = fused(product, example, like)
+    found = fused(product, example, like)
     assert found is not product
     assert torch.equal(found(*like)[0]["w"], product(*like)[0]["w"])
     assert torch.are_deterministic_algorithms_enabled() is before
 
 
-@pytest.mark.slow
 @needs_a_compiler
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiler")
 def test_what_a_graph_does_not_see_is_not_taken():
     example, like = example_and_arguments()
     assert why_not_recorded(product, example, like) == ""
