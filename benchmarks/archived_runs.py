@@ -23,6 +23,7 @@ from fedlada.workbench.report.table import spread
 RESULTS = Path(__file__).parent / "results"
 GPU = ("runs_h200_202611.json", "readings_h200_202611.json")
 CPU = ("runs_arm_202611.json",)
+FINALS = ("finals_h200_202611.json", "finals_cifar10_h200_202611.json")
 EVALUATED, SMOOTH = 5, 5
 """Every fifth round counts; A(r) is the mean of the five evaluations that end in round r."""
 LEAN = "params=int8:direction=int4:v=log8+every5:delta=int4:control=int8:control_change=int4"
@@ -80,6 +81,14 @@ def printed(dataset: str, method: str, hyper: Mapping[str, Any] | None = None, *
     values = values_of("paper", dataset, dataset, method)
     rate = {"lr": values.lr, "lr_decay": values.lr_decay}
     return _on_test_data(dataset, method, {**values.hyper, **(hyper or {})}, {**rate, **fields})
+
+
+def printed_in_finals(dataset: str, method: str) -> list[History]:
+    """The finals of the protocol that have the paper's values, one a seed."""
+    values = values_of("paper", dataset, dataset, method)
+    hyper = {**hyper_parameters(method), **values.hyper}
+    found = runs(*FINALS).where(hyper, dataset=dataset, method=method, lr=values.lr, lr_decay=values.lr_decay)
+    return list(found.values())
 
 
 def earlier(dataset: str, method: str, **fields: Any) -> list[History]:
