@@ -1,12 +1,13 @@
 """Compiles two kernels ahead, as for a GPU: prints what is in Triton's cache before this process loads them.
 
-Then the same with a fork that fails, with one that does not end, and with an error while they work.
+Then the same with a fork that fails, without any, with one that does not end, and with an error while they work.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -64,10 +65,21 @@ def main(cache: Path) -> None:
         kernels.conv(torch.ones(4, 16, 4, 4, dtype=torch.bfloat16), weight.bfloat16(), shape)
     found = {"forks": len(forks), "cached before they are loaded": min(loaded), "loaded": len(loaded)}
 
+    # Whoever starts this may have it ignored: then nobody can wait for a process.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     triton_launch._fork = lambda *_: os._exit(1) if (child := os.fork()) == 0 else child
     with triton_launch.compiled_ahead():
         TritonKernels("tf32").conv(torch.ones(4, 16, 4, 4), weight, shape)
     found["after a fork that failed"] = len(list(cache.rglob("*.cubin")))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def refused(*_):
+        raise BlockingIOError
+
+    triton_launch._fork = refused
+    with triton_launch.compiled_ahead():
+        TritonKernels("tf32").conv(torch.ones(4, 16, 4, 4, dtype=torch.bfloat16), weight.bfloat16(), shape)
+    found["without a fork"] = len(list(cache.rglob("*.cubin")))
 
     triton_launch._fork = lambda *_: time.sleep(60) if (child := os.fork()) == 0 else child
     triton_launch.LONGEST = 0.1

@@ -169,6 +169,7 @@ def test_kernels_are_compiled_ahead_by_forks(tmp_path):
         "cached before they are loaded": 2,
         "loaded": 2,
         "after a fork that failed": 3,
+        "without a fork": 4,
         "gave up": True,
         "forks left": None,
     }
@@ -177,24 +178,24 @@ def test_kernels_are_compiled_ahead_by_forks(tmp_path):
 class OnImagesAndOnPixels(nn.Module):
     """Uses one convolution on images, where all its taps count, and on single pixels, where only the centre does."""
 
-    def __init__(self, pixels_first):
+    def __init__(self, on_pixels):
         super().__init__()
         self.conv, self.last = nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 3)
-        self.pixels_first = pixels_first
+        self.on_pixels = on_pixels
 
     def forward(self, x):
-        for on_pixels in (self.pixels_first, not self.pixels_first):
-            y = self.conv(x.mean((2, 3), keepdim=True) if on_pixels else x)
-            x = x + y
+        for on_pixels in self.on_pixels:
+            x = x + self.conv(x.mean((2, 3), keepdim=True) if on_pixels else x)
         return self.last(x.mean((2, 3)))
 
 
-@pytest.mark.parametrize("pixels_first", [False, True])
-def test_taps_that_only_meet_padding_have_no_gradient(pixels_first):
+@pytest.mark.parametrize("on_pixels", [(False, True), (True, False), (False,)])
+def test_taps_that_only_meet_padding_have_no_gradient(on_pixels):
     """Of a use on pixels they are not written: nothing stays there of another use, or of the step before."""
     torch.manual_seed(0)
-    model = OnImagesAndOnPixels(pixels_first).to(DEVICE)
-    batches = [(torch.randn(4, 16, 4, 4, device=DEVICE), torch.randint(3, (4,), device=DEVICE)) for _ in range(3)]
+    model = OnImagesAndOnPixels(on_pixels).to(DEVICE)
+    sizes = (4, 4, 1, 4, 1)
+    batches = [(torch.randn(4, 16, n, n, device=DEVICE), torch.randint(3, (4,), device=DEVICE)) for n in sizes]
     weights = torch.full((2, 2), 0.5, device=DEVICE)
     losses, _ = client_losses(nn.CrossEntropyLoss(), model(batches[0][0]).detach(), batches[0][1], None)
     found = []
@@ -207,7 +208,7 @@ def test_taps_that_only_meet_padding_have_no_gradient(pixels_first):
         for x, y in batches:
             network.backward(x, y, weights)
             found.append(network.layout.outward(grads).clone())
-    for expected, own in zip(found[:3], found[3:], strict=True):
+    for expected, own in zip(found[: len(sizes)], found[len(sizes) :], strict=True):
         torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -27,6 +27,7 @@ from certificates import make_certificates  # noqa: E402
 from run import was_lost  # noqa: E402
 
 from federation import Federation, descendants, wait_until  # noqa: E402
+from warm_apps import warm_apps  # noqa: E402
 
 LIMIT = 400
 STRANGERS = {
@@ -118,7 +119,8 @@ def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, mon
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.4")  # a message waits for its process: 1 s without
     torch.set_num_threads(1)
-    with Federation(tmp_path / "federation", app=APP) as federation:
+    federation = Federation(tmp_path / "federation", app=APP)
+    with warm_apps(federation.environment), federation:
         try:
             for client in range(apps.NUM_CLIENTS):
                 federation.start_node(client)

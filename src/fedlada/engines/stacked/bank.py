@@ -18,6 +18,8 @@ from fedlada.engines.stacked.kernels import Kernels
 from fedlada.engines.stacked.layout import Layout
 from fedlada.engines.stacked.not_stackable import NotStackable
 
+NO_SIZE = torch.Size()
+
 
 class Bank:
     """All clients' parameters and gradients, `[C, P]` each, and views of them by name."""
@@ -29,7 +31,10 @@ class Bank:
         self.tape = torch.zeros((), device=device, requires_grad=True)
         self.views: dict[str, tuple[Tensor, Tensor]] = {}
         self.written: set[str] = set()
-        self.used_again: set[str] = set()
+        self.varying: set[str] = set()
+        """Parameters that are used more than once in a pass, or on images of several sizes."""
+        self.sizes: dict[str, torch.Size] = {}
+        """Of the images that each was used on first."""
         self.num_samples = 0
 
     def bind(self, weights: Tensor, grads: Tensor) -> None:
@@ -67,20 +72,23 @@ class StackedLayer(nn.Module, ABC):
         return self.rows("bias") if "bias" in self.names else None
 
     @contextmanager
-    def grad(self, name: str = "weight") -> Iterator[Tensor]:
+    def grad(self, name: str = "weight", *, size: torch.Size = NO_SIZE) -> Iterator[Tensor]:
         """The buffer for the gradient of this use; it is added to that of an earlier use in the same pass.
 
-        What a use never writes is zero in it: the same part in each pass, or, where uses differ, zeroed.
+        What a use never writes is zero in it: the same part in each pass, or, where uses differ, zeroed. `size` is that
+        of the images of this use.
         """
         own = self.names[name]
+        if self.bank.sizes.setdefault(own, size) != size:
+            self.bank.varying.add(own)
         place = self.bank.views[own][1]
         if own not in self.bank.written:
             self.bank.written.add(own)
-            if own in self.bank.used_again:
+            if own in self.bank.varying:
                 place.zero_()
             yield place
             return
-        self.bank.used_again.add(own)
+        self.bank.varying.add(own)
         more = torch.zeros_like(place, memory_format=torch.contiguous_format)
         yield more
         self.bank.kernels.finish()

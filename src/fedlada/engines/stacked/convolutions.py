@@ -68,7 +68,7 @@ class StackedConv(StackedLayer):
         dy = _images(dy)
         if "bias" in self.names:
             self.write("bias", by_client(dy, len(weight)).sum(dim=(1, 3, 4)))
-        with self.grad() as grad:
+        with self.grad(size=x.shape[2:]) as grad:
             self.bank.kernels.conv_weight_grad(dy, x, _kernel(grad), self.shape)
         if not need_input:
             return None, None
@@ -107,7 +107,7 @@ class StackedConvTranspose(StackedLayer):
         dy = _images(dy)
         if "bias" in self.names:
             self.write("bias", by_client(dy, len(weight)).sum(dim=(1, 3, 4)))
-        with self.grad() as grad:
+        with self.grad(size=x.shape[2:]) as grad:
             self.bank.kernels.conv_weight_grad(x, dy, _kernel(grad), self.shape)
         if not need_input:
             return None, None

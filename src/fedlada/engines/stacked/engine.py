@@ -132,7 +132,7 @@ class StackedEngine(Engine):
         if self.network.passed_over:
             what += f" (not layer by layer: {self.network.passed_over[0]})"
         if self.compiles:
-            return f"{what}; kernels are compiled once for this machine, which takes ten seconds or more"
+            return f"{what}; kernels are compiled once for this machine, which takes six seconds or more"
         return what
 
     def initial_params(self) -> Tensor:

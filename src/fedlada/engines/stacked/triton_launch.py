@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 EACH = 3
 """Kernels that one process compiles."""
-MOST_PROCESSES = min(16, os.cpu_count() or 1)
 LONGEST = 60.0
-"""Seconds until a process is given up; its kernels are compiled at their first launch."""
+"""Seconds until a process is given up."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Launch = tuple[Any, Sequence[int], Sequence[Any], dict[str, Any]]
 """A kernel, its grid, its arguments and its constants."""
@@ -28,13 +28,15 @@ class Ahead:
     """Compiles what would be launched; kernels whose arguments have the same types are compiled once.
 
     The compiler holds Python's lock, so threads would wait for each other. Forks of this process compile instead, leave
-    the kernels in Triton's cache on disk, and touch no GPU.
+    the kernels in Triton's cache on disk, and touch no GPU. What they leave out is compiled when it is loaded.
     """
 
     def __init__(self) -> None:
         self.wanted: dict[Any, Launch] = {}
         self.waiting: list[Launch] = []
-        self.processes: list[int] = []
+        self.processes: list[tuple[int, float]] = []
+        """Those that were started, and when each is given up."""
+        self.most = len(os.sched_getaffinity(0))
 
     def add(self, kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
         """Compile a kernel for arguments like these, if that has not begun."""
@@ -51,26 +53,35 @@ class Ahead:
         """Begin with all that waits."""
         if not self.waiting:
             return
-        if len(self.processes) >= MOST_PROCESSES:
-            _finish(self.processes.pop(0))
+        if len(self.processes) >= self.most:
+            self._wait()
+        work, self.waiting = self.waiting, []
         device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1  # type: ignore[no-untyped-call]
-        self.processes.append(_fork(device, self.waiting))
-        self.waiting = []
+        with suppress(OSError):  # there may be no more processes
+            self.processes.append((_fork(device, work), time.monotonic() + LONGEST))
 
     def finish(self) -> None:
         """Wait for all and load them; a kernel that cannot be compiled says so at its launch."""
         self.start()
-        for process in self.processes:
-            _finish(process)
-        self.processes = []
+        while self.processes:
+            self._wait()
         for one in self.wanted.values():
             _load(*one)
 
     def cancel(self) -> None:
         """End those under way."""
-        for process in self.processes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+        for process, _ in self.processes:
+            _end(process)
+
+    def _wait(self) -> None:
+        """Wait for the first."""
+        process, until = self.processes[0]
+        with suppress(ChildProcessError):  # somebody else has waited for it
+            while os.waitpid(process, os.WNOHANG)[0] == 0:
+                if time.monotonic() > until:
+                    _end(process)
+                time.sleep(0.005)
+        del self.processes[0]
 
 
 _ahead: dict[int, Ahead] = {}
@@ -84,12 +95,10 @@ def compiled_ahead() -> Iterator[None]:
     ahead = _ahead[stream] = Ahead()
     try:
         yield
-    except BaseException:
-        ahead.cancel()
-        raise
+        ahead.finish()
     finally:
         del _ahead[stream]
-    ahead.finish()
+        ahead.cancel()  # after an error
 
 
 def launch(kernel: Any, grid: Sequence[int], *args: Any, outputs: Sequence[Tensor | None], **constants: Any) -> None:
@@ -143,16 +152,28 @@ def _fork(device: int, work: Sequence[Launch]) -> int:
     from triton.runtime import driver
 
     gpu = _GpuOf(driver.active, device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other threads hold nothing that the compiler needs
-        process = os.fork()
-    if process:
-        return process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # Python's handlers would run in the fork too
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other threads hold nothing that the compiler needs
+            process = os.fork()
+        if process == 0:
+            _compile(gpu, work, before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
+def _compile(gpu: _GpuOf, work: Sequence[Launch], signals: Iterable[int]) -> NoReturn:
+    """In the fork, which ends here."""
+    from triton.runtime import driver
+
     code = 1
     try:
         gc.disable()  # frees no tensor of the GPU
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         driver.set_active(gpu)
         for kernel, grid, args, constants in work:
             compiled = kernel.warmup(*args, grid=grid, **constants)
@@ -162,15 +183,12 @@ def _fork(device: int, work: Sequence[Launch]) -> int:
         os._exit(code)
 
 
-def _finish(process: int) -> None:
-    """Wait for a process; what it did not compile is compiled here."""
-    handle = os.pidfd_open(process)
-    try:
-        if not select.select([handle], [], [], LONGEST)[0]:
+def _end(process: int) -> None:
+    """End a process, unless it has ended."""
+    with suppress(ChildProcessError):
+        if os.waitpid(process, os.WNOHANG)[0] == 0:
             os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-    finally:
-        os.close(handle)
+            os.waitpid(process, 0)
 
 
 def _load(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
