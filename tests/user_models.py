@@ -117,6 +117,23 @@ class Gpt(nn.Module):
         return self.head(self.norm(self.blocks(x)))[:, -1]
 
 
+class Causal(nn.Module):
+    """torch's encoder with masks: each character sees those before it, and none sees a filled up place."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.symbols = nn.Embedding(VOCABULARY, width, padding_idx=0)
+        layer = nn.TransformerEncoderLayer(width, 2, 16, dropout=0.1, batch_first=True)
+        self.encode = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.out = nn.Linear(width, CLASSES)
+
+    def forward(self, x):
+        later = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device, dtype=self.out.weight.dtype)
+        empty = torch.zeros_like(x, dtype=later.dtype).masked_fill(x == 0, -torch.inf)
+        empty[:, 0] = 0.0  # somebody is seen
+        return self.out(self.encode(self.symbols(x), mask=later, src_key_padding_mask=empty).mean(dim=1))
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
@@ -161,6 +178,7 @@ MODELS = {
     "convnext": (ConvNext, pictures, "VmappedNetwork"),
     "vit": (Vit, pictures, "VmappedNetwork"),
     "gpt": (Gpt, characters, "VmappedNetwork"),
+    "causal": (Causal, characters, "VmappedNetwork"),
     "mlp": (Mlp, pictures, "LayeredNetwork"),
     "mixed": (Mixed, pictures, "LayeredNetwork"),
 }

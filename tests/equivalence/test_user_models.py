@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import transformer
 
 import fedlada
 from fedlada.data import Given, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
 from method_table import METHODS
-from user_models import CLASSES, MODELS, VOCABULARY, CharLstm, Vit, characters, pictures
+from user_models import CLASSES, MODELS, VOCABULARY, Causal, CharLstm, Vit, characters, pictures
 
 CPU = torch.device("cpu")
 UNEQUAL = Given(indices=[range(20), range(20, 27), range(27, 28), range(28, 60)])
@@ -51,6 +53,24 @@ def test_stacked_is_sequential(name, method):
     assert form(made, data()) == expected
 
 
+def test_masks_of_an_encoder_are_not_looked_at(monkeypatch):
+    """On a GPU that would wait for it, and a CUDA graph cannot wait."""
+    x, y = characters()
+    samples = as_samples((x, y), CPU, torch.float64)
+    method = METHODS["fedlada"].method()
+    network = StackedEngine(Causal(), method, samples, None, device=CPU, dtype=torch.float64).network
+    looked = []
+    monkeypatch.setattr(transformer, "_detect_is_causal_mask", lambda *_: looked.append("yes"))
+    rows, grads = (network.layout.rows(2, torch.zeros((), dtype=torch.float64)) for _ in range(2))
+    network.bind(rows, grads)
+    weights = torch.full((2, 3), 1 / 3, dtype=torch.float64)
+    network.backward(torch.from_numpy(x[:6]), torch.from_numpy(y[:6]), weights, torch.tensor([1, 2]))
+    assert looked == []
+    assert grads.any()
+    Causal().double()(torch.from_numpy(x[:6]))
+    assert looked == ["yes"]  # afterwards it is as it was
+
+
 class TiedWords(nn.Module):
     """A head that is the table, and a layer that is used three times; every layer has a stacked form."""
 
@@ -75,7 +95,7 @@ def test_gradients_of_all_uses_add_up():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, partial(nn.RNN, nonlinearity="relu", bias=False)])
 def test_recurrent_layers(kind, batch_first):
     """Two layers, dropout between them, one way or both, samples on the first axis or on the second."""
     torch.manual_seed(0)

@@ -62,6 +62,45 @@ def test_ordered_is_one_process_to_the_bit(tmp_path):
     assert all(torch.equal(ordered[name], value) for name, value in one.items())
 
 
+EVERY_METHOD = f"""
+import os, sys
+import torch
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import fedlada
+from fedlada.methods.state import named_tensors
+from method_table import METHODS
+from tasks import UNEQUAL, blobs, small_net
+
+found = {{}}
+for name, row in METHODS.items():
+    for ordered in (True, False):
+        result = fedlada.simulate(
+            small_net(), blobs(), method=row.method(), partition=UNEQUAL, cohort_size=3, rounds=3, lr=0.05,
+            batch_size=8, dtype=torch.float64, device="cpu", ordered=ordered, engine="sequential",
+        )
+        found |= {{f"{{name}} {{ordered}} {{path}}": vector for path, vector in named_tensors(result.server)}}
+if os.environ.get("RANK", "0") == "0":
+    torch.save(found, sys.argv[1])
+"""
+
+
+def test_every_method(tmp_path):
+    """In order to the bit, as sums to rounding: servers, client states and combiners of every kind."""
+    script = tmp_path / "every.py"
+    script.write_text(EVERY_METHOD)
+    done = warm([tmp_path / "one"], program=script)
+    assert done.returncode == 0, done.stderr
+    several(2, [tmp_path / "two"], program=script)
+    one, two = (torch.load(tmp_path / name) for name in ("one", "two"))
+    assert {key.split()[0] for key in one} == METHODS.keys()
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        if "True" in key.split():
+            assert torch.equal(two[key], value), key
+        else:
+            torch.testing.assert_close(two[key], value, rtol=1e-9, atol=1e-12, msg=key)
+
+
 OWN_METHOD = """
 import atexit
 import os

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
+from torch.nn.modules import transformer
+
+from fedlada.engines.tracing import ForAllThreads
 
 Drop = Callable[[Tensor], Tensor]
 
@@ -29,6 +33,27 @@ def attention(
         scores = scores.masked_fill(~allowed, -torch.inf)
     weights = scores.softmax(dim=-1) if attn_mask is None else _masked_softmax(scores, attn_mask)
     return (weights if drop is None else drop(weights)) @ value
+
+
+def masks_as_given() -> AbstractContextManager[None]:
+    """Let torch's encoders use the mask that they are given.
+
+    Otherwise they look whether it is the causal one, which waits for the GPU, and a CUDA graph cannot wait.
+    """
+    return _MASKS.used()
+
+
+@contextmanager
+def _not_looked_at() -> Iterator[None]:
+    own = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda _mask, is_causal=None, _size=None: is_causal is True
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = own
+
+
+_MASKS = ForAllThreads(_not_looked_at)
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

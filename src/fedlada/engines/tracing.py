@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import Lock
@@ -53,10 +53,11 @@ def eagerly(module: nn.Module) -> AbstractContextManager[None]:
     return _EAGER.used() if may_compile else nullcontext()  # it imports the compiler
 
 
-class _Eager:
-    """torch's setting is one for all threads: the first that needs it sets it, and the last puts it back."""
+class ForAllThreads:
+    """A setting of torch's that is one for all threads: the first that needs it sets it, and the last puts it back."""
 
-    def __init__(self) -> None:
+    def __init__(self, setting: Callable[[], AbstractContextManager[Any]]) -> None:
+        self.setting = setting
         self.lock, self.users = Lock(), 0
         self.before = ExitStack()
 
@@ -64,7 +65,7 @@ class _Eager:
     def used(self) -> Iterator[None]:
         with self.lock:
             if self.users == 0:
-                self.before.enter_context(torch.compiler.set_stance("force_eager"))
+                self.before.enter_context(self.setting())
             self.users += 1
         try:
             yield
@@ -75,4 +76,4 @@ class _Eager:
                     self.before.close()
 
 
-_EAGER = _Eager()
+_EAGER = ForAllThreads(lambda: torch.compiler.set_stance("force_eager"))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlada.data.samples import ArraySamples
+from fedlada.engines.attention import masks_as_given
 from fedlada.engines.evaluation import Loss, Totals
 from fedlada.engines.stacked.capture import captured
 from fedlada.models.call import call
@@ -25,7 +26,7 @@ class GraphedEvaluation:
         """Measure the module as it is now."""
         was_training = self.module.training
         self.module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), masks_as_given():
             self._run()
         self.module.train(was_training)
         return self.totals.means()

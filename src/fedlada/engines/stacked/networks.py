@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fedlada.engines.attention import masks_as_given
 from fedlada.engines.dropout import CounterDropout
 from fedlada.engines.masks import Elements
 from fedlada.engines.quiet import quiet_vmap
@@ -129,7 +130,7 @@ class LayeredNetwork(Network):
 
     def backward(self, x: Any, y: Tensor, weights: Tensor, keys: Tensor | None = None) -> Tensor:
         self.bank.begin(weights.numel())
-        with self._dropout(keys, weights.numel()), ViewsOfAnyLayout():
+        with self._dropout(keys, weights.numel()), ViewsOfAnyLayout(), masks_as_given():
             output = call(self.module, x)
         losses = self.losses(_wide(output), y, weights)
         try:
@@ -202,7 +203,7 @@ class VmappedNetwork(Network):
         self, parameters: dict[str, Tensor], x: Any, y: Tensor, sample_weights: Tensor, keys: Tensor | None
     ) -> Tensor:
         """The loss of one client."""
-        with self._dropout(keys), VmapRules():
+        with self._dropout(keys), VmapRules(), masks_as_given():
             output = scores(functional_call(self.module, parameters, *arguments(self.module, x)))
         return self.losses(_wide(output), y, sample_weights[None])[0]
 
