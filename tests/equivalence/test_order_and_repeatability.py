@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -141,6 +142,39 @@ def test_a_data_set_may_draw_from_the_global_generators(kind, tmp_path):
     for again in (own(rounds=4), own(rounds=4, out=tmp_path)):
         assert same_bits(first.server, again.server)
         assert without_time(first.history) == without_time(again.history)
+
+
+def test_a_generator_object_of_a_data_set_is_not_resumed(tmp_path):
+    """As the design says: its state is the user's, and stands in no folder."""
+
+    def own(**changes):
+        generator = np.random.default_rng(0)
+        data = Shifted(lambda: generator.standard_normal())
+        settings = {"method": METHODS["fedavg"].method(), "lr": 0.05, "partition": UNEQUAL, "batch_size": 8}
+        return fedlada.simulate(small_net(), data, **settings, **changes).server
+
+    whole = own(rounds=4)
+    assert same_bits(own(rounds=4), whole)
+    own(rounds=2, out=tmp_path)
+    assert not same_bits(own(rounds=4, out=tmp_path), whole)
+
+
+def test_simulations_in_threads_leave_each_other_alone():
+    model, names = (
+        small_net(),
+        ["fedlada", "scaffold", "fedadam"],
+    )  # made here: its numbers are drawn from torch's generator
+
+    def one(name):
+        settings = {"method": METHODS[name].method(), "partition": UNEQUAL, "cohort_size": 3, "batch_size": 8}
+        return fedlada.simulate(model, blobs(), test=blobs(), rounds=8, lr=0.05, **settings)
+
+    alone = [one(name) for name in names]
+    with ThreadPoolExecutor(len(names)) as pool:
+        together = list(pool.map(one, names))
+    for first, second in zip(alone, together, strict=True):
+        assert same_bits(first.server, second.server)
+        assert without_time(first.history) == without_time(second.history)
 
 
 class Scaled(nn.Module):

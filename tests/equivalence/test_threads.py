@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from torch import nn
 
 import fedlada
 from command_line import fedlada as command
-from command_line import fresh, rows, several
+from command_line import fresh, rows, several, warm
 from fedlada.data import IID
 from fedlada.flower import InProcessGrid, MethodStrategy, client_app
 from fedlada.methods.state import named_tensors
@@ -102,6 +104,42 @@ def test_the_environment_changes_nothing(name, tmp_path):
         assert bits(run(name)) == expected
         assert bits(run(name, out=tmp_path / "resumed")) == expected
         assert torch.get_num_threads() == 4  # a run gives back what it found
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no way to choose cores")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_one_core_changes_nothing(name, threads):
+    expected, cores = bits(run(name, threads=threads)), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # as by taskset
+    try:
+        assert bits(run(name, threads=threads)) == expected
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+KILLED = f"""
+import os, signal, sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]
+from test_threads import run
+
+def kill(simulation, row):
+    if row["round"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+run(sys.argv[1], out=sys.argv[2], checkpoint_every=1, callbacks=[kill])
+"""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_killed_and_resumed_where_other_threads_are_offered(name, tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    killed = warm([name, tmp_path / "run"], program=script, environments=[{"OMP_NUM_THREADS": "2"}])
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert 0 < len(rows(tmp_path / "run")) < 3
+    with offered(4):
+        assert bits(run(name, out=tmp_path / "run")) == bits(run(name))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -16,6 +16,7 @@ from fedlada.models import mlp
 from fedlada.models.factory import OWN_FACTORIES, is_built_in
 from fedlada.paper.scales import SMOKE
 from fedlada.workbench.experiment import Experiment
+from fedlada.workbench.report.watch import LiveReport
 from own_module import forget, working_directory
 
 FEW = ["--num-clients", 8, "--cohort-size", 2, "--local-steps", 2, "--batch-size", 10, "--device", "cpu"]
@@ -120,6 +121,9 @@ def test_looking_at_a_folder_imports_nothing(theirs, here, command):
     command("report", theirs, "--out", "page.html")
     command("data", "show", "--config", theirs / "config.json")
     assert Experiment.read(theirs / "config.json").model == "nets:tiny"
+    watched = LiveReport(theirs, "theirs")
+    (run,) = json.loads(watched.index().content)["runs"]
+    assert b"nets:tiny" in watched.run(run["id"]).content
     assert not (here / "imported").exists()
 
 
