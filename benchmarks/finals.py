@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 import search
-from archived_runs import cell
+from archived_runs import cell, speed_of_methods
 from many_runs import Kept, folder_name, identity, options, show
 
 from fedlada.methods.recipes import RECIPES
@@ -58,6 +59,8 @@ class Shape:
     seeds: tuple[int, ...]
     targets: tuple[float, ...]
     """T6's and T1's."""
+    steps: int = 50
+    """Local steps of a round."""
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -66,9 +69,9 @@ class Shape:
 
 
 SHAPES = {
-    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51)),
+    "cifar100": Shape(600, SEEDS, (0.40, 0.45, 0.51), steps=20),
     "cifar10": Shape(600, SEEDS, (0.70, 0.80, 0.84)),
-    "tinyimagenet": Shape(400, SEEDS[:3], (0.28, 0.35, 0.38)),
+    "tinyimagenet": Shape(400, SEEDS[:3], (0.28, 0.35, 0.38), steps=40),
 }
 FAR = {name: Shape(1500, SEEDS[:3], SHAPES[name].targets) for name in ("cifar100", "cifar10")}
 """Of the best three methods."""
@@ -190,17 +193,23 @@ def speeds(done: Mapping[str, Sequence[History]], shape: Shape) -> Table:
 
 
 def costs(done: Mapping[str, Sequence[History]], shape: Shape) -> Table:
-    """Gradients and gigabytes to each target: rounds times the gradients of a step, and all bytes both ways."""
+    """Gradients, gigabytes and seconds to each target.
+
+    Rounds times the gradients of a step, all bytes both ways, and the local steps of all clients on an H200.
+    """
     rows = []
     for method, own in done.items():
         gradients, cells = RECIPES[method]().gradients_per_step, []
+        seconds = speed_of_methods().get(method, {}).get("step_ms", math.nan) * shape.steps / 1000
         for target in shape.targets:
             ends = [reached(one, target) for one in own]
             sent = [None if end is None else _gigabytes(one[:end]) for one, end in zip(own, ends, strict=True)]
             cells += [several([None if end is None else gradients * end for end in ends], 0), several(sent, 0)]
+            known = "not measured" if math.isnan(seconds) else ""
+            cells.append(known or several([None if end is None else seconds * end for end in ends], 0))
         rows.append((NAMES[method], str(gradients), *cells))
-    heads = [head for one in shape.targets for head in (f"gradients to {100 * one:g} %", "GB")]
-    return Table("Gradients and bytes to a test accuracy", ("method", "gradients a step", *heads), tuple(rows))
+    heads = [head for one in shape.targets for head in (f"gradients to {100 * one:g} %", "GB", "s")]
+    return Table("Gradients, bytes and seconds to a test accuracy", ("method", "gradients a step", *heads), tuple(rows))
 
 
 def _gigabytes(rows: Sequence[Mapping[str, float]]) -> float:

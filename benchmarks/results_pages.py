@@ -24,7 +24,7 @@ import search
 from many_runs import Kept
 from result_pictures import digest_in, draw, every
 from server_table import server_table
-from simulator_table import simulator_table
+from simulator_table import seconds_table, simulator_table
 
 from fedlada.workbench.report.table import Table
 
@@ -70,6 +70,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "authors": result_tables.authors,
     "simulator-0.6": partial(simulator_table, 0.6),
     "simulator-0.1": partial(simulator_table, 0.1),
+    "simulator-seconds": seconds_table,
     "server-cifar10": partial(server_table, "cifar10"),
     "server-cifar100": partial(server_table, "cifar100"),
     "pools": result_tables.pools,

@@ -10,7 +10,7 @@ import archived_runs
 
 from fedlada.methods.recipes import RECIPES, hyper_parameters
 from fedlada.paper.flsim import LAST, PAPER, ROUNDS, rows_of
-from fedlada.paper.published import SIMULATOR
+from fedlada.paper.published import NAMES, SIMULATOR, SIMULATOR_SECONDS
 from fedlada.workbench.campaign.archived_run import ArchivedRun
 from fedlada.workbench.report.table import Table
 
@@ -31,6 +31,16 @@ def simulator_table(concentration: float) -> Table:
     heads = [head for one in targets for head in (f"rounds to {one} %", "GB")]
     levels = ("published best", "our best", f"last {LAST}", "clients' mean, best")
     return Table("", ("method", "gradients a step", *levels, *heads), tuple(rows))
+
+
+def seconds_table() -> Table:
+    """Seconds of a round: published, and of the methods that were measured alone."""
+    rows = [
+        (NAMES[method], f"{published:.2f}", f"{own['round_s']:.3f}", f"{published / own['round_s']:.0f}")
+        for method, published in SIMULATOR_SECONDS.items()
+        if (own := archived_runs.speed_of_methods().get(method))
+    ]
+    return Table("", ("method", "published, V100", "ours, H200", "ratio"), tuple(rows))
 
 
 def _run(method: str, concentration: float, values: Mapping[str, Any]) -> ArchivedRun | None:

@@ -77,15 +77,17 @@ def run_to(*evaluations):
     )
 
 
-def test_gradients_and_bytes_are_those_until_a_target_is_reached(module):
+def test_gradients_bytes_and_seconds_are_those_until_a_target_is_reached(module):
     """By the mean of five evaluations: 0.9 from round 25 on, of which each took two gradients a step."""
     finals = module("finals")
     history = run_to(*[0.9] * 6)
     for row in history:
         row |= {"bytes_up": 3e9, "bytes_down": 1e9}
-    shape = finals.Shape(30, (10,), (0.9, 0.95))
-    (row,) = finals.costs({"fedsam": [history]}, shape).rows
-    assert row == ("FedSAM", "2", "50", "100", "0 of 1", "0 of 1")
+    shape = finals.Shape(30, (10,), (0.9, 0.95), steps=2000)
+    step = {row["method"]: row for row in finals.speed_of_methods().values()}["fedsam"]["step_ms"]
+    fedsam, fedprox = finals.costs({"fedsam": [history], "fedprox": [history]}, shape).rows
+    assert fedsam == ("FedSAM", "2", "50", "100", f"{50 * step:.0f}", "0 of 1", "0 of 1", "0 of 1")
+    assert fedprox[2:5] == ("25", "100", "not measured")
 
 
 def test_finals_with_the_papers_values_are_shown_beside_the_winners(module, monkeypatch):
