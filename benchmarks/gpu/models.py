@@ -15,6 +15,7 @@ import argparse
 import gc
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -270,6 +271,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)  # before anything is measured
     where = platform.processor() or "cpu" if given.trial else torch.cuda.get_device_name()
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "date": str(date.today()), "models": []}
+    result["command"] = "python " + " ".join(sys.argv)
     for name in given.only.split(","):
         if not given.trial:
             torch.cuda.empty_cache()

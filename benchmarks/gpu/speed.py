@@ -349,6 +349,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)  # before anything is measured
     name = torch.cuda.get_device_name()
     result = {"gpu": name, "torch": torch.__version__, "python": platform.python_version(), "date": str(date.today())}
+    result["command"] = "python " + " ".join(sys.argv)
     for part in given.only.split(","):
         result[part] = PARTS[part]()
         print(part, json.dumps(result[part]), flush=True)
