@@ -135,7 +135,7 @@ run(sys.argv[1], out=sys.argv[2], checkpoint_every=1, callbacks=[kill])
 def test_killed_and_resumed_where_other_threads_are_offered(name, tmp_path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    killed = warm([name, tmp_path / "run"], program=script, environments=[{"OMP_NUM_THREADS": "2"}])
+    killed = warm([name, tmp_path / "run"], program=script, environments=[{"OMP_NUM_THREADS": "1"}])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert 0 < len(rows(tmp_path / "run")) < 3
     with offered(4):
