@@ -43,10 +43,14 @@ def masks_as_given() -> AbstractContextManager[None]:
     return _MASKS.used()
 
 
+def _as_said(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:  # noqa: ARG001
+    return is_causal is True
+
+
 @contextmanager
 def _not_looked_at() -> Iterator[None]:
     own = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = lambda _mask, is_causal=None, _size=None: is_causal is True
+    transformer._detect_is_causal_mask = _as_said
     try:
         yield
     finally:
