@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,14 +98,19 @@ def test_a_dataset_with_named_inputs():
 
 
 class OwnLoss(Reader):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
     def forward(self, words, labels, mask):
-        return {"loss": F.cross_entropy(super().forward(words, mask), labels)}
+        return self.kind(loss=F.cross_entropy(super().forward(words, mask), labels))
 
 
-def test_a_model_with_a_loss_of_its_own_runs_alone():
+@pytest.mark.parametrize("kind", [dict, SimpleNamespace])
+def test_a_model_with_a_loss_of_its_own_runs_alone(kind):
     torch.manual_seed(0)
     x, y = inputs(as_dict=True)
-    model = OwnLoss()
+    model = OwnLoss(kind)
     with pytest.warns(UserWarning, match="its output is not one tensor"):
         own, _ = both(model, ({**x, "labels": y}, y), test=None)
     plain = Reader()

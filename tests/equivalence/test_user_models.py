@@ -102,6 +102,43 @@ def test_recurrent_layers(kind, batch_first):
     both(CharLstm(kind, batch_first, bidirectional=batch_first), characters())
 
 
+class FromAState(CharLstm):
+    """A layer that begins with a state of the model's own, a parameter."""
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        self.begin = nn.Parameter(torch.randn(2, 1, 6))
+
+    def forward(self, x):
+        begin = self.begin.expand(-1, len(x), -1).contiguous()
+        out, _ = self.recurrent(self.table(x), (begin, begin) if isinstance(self.recurrent, nn.LSTM) else begin)
+        return self.out(out[:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_with_a_state_to_begin_with(kind):
+    torch.manual_seed(0)
+    both(FromAState(kind), characters())
+
+
+class OnALine(nn.Module):
+    """Transposed convolutions of one dimension, plain and in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.grouped = nn.ConvTranspose1d(3, 4, 3, stride=2), nn.ConvTranspose1d(4, 4, 2, groups=2)
+        self.out = nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.grouped(torch.tanh(self.up(x.flatten(2))))).mean(dim=2))
+
+
+def test_transposed_convolutions_on_a_line():
+    torch.manual_seed(0)
+    both(OnALine(), pictures())
+    assert form(OnALine(), pictures()) == "LayeredNetwork"
+
+
 def test_attention_with_samples_on_the_second_axis():
     torch.manual_seed(0)
     both(Vit(batch_first=False), pictures())
