@@ -182,16 +182,12 @@ def _best(own: Sequence[History]) -> str:
 def t5() -> Iterator[Cell]:
     for dataset in DATASETS:
         for method, values in AT_1500.items():
-            name, own = f"{TITLES[dataset]}, {NAMES[method]}", printed(dataset, method)
+            name = f"{TITLES[dataset]}, {NAMES[method]}"
             made = partial(level_cell, f"{name}, at 1500", dataset, values[dataset], round=LAST)
             yield with_finals(dataset, method, LAST, made)
             level, round = CONVERGED[method][dataset]
-            far = [one for one in own if at(one, round) is not None]
-            if far:
-                yield level_cell(f"{name}, converged at {round}", dataset, level, own, round)
-            else:
-                status = f"{NOT_RUN}, {minutes(dataset, own, round)}"
-                yield Cell(f"{name}, converged at {round}", f"{level:g}", "-", 0, "-", status)
+            made = partial(level_cell, f"{name}, converged at {round}", dataset, level, round=round)
+            yield with_finals(dataset, method, round, made)
 
 
 def t6() -> Iterator[Cell]:

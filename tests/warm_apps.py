@@ -27,11 +27,11 @@ BIN = Path(sys.executable).parent
 ASKS = """#!{python} -IS
 import json, os, socket, sys, time
 link = socket.socket(socket.AF_UNIX)
-while True:
+for turn in range(600):
     try:
         link.connect({place!r})
         break
-    except FileNotFoundError:  # it is still importing
+    except (FileNotFoundError, ConnectionRefusedError):  # it is still importing
         time.sleep(0.1)
 request = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(link, [len(request).to_bytes(8, "big")], [0, 1, 2])
@@ -41,8 +41,8 @@ sys.exit(int(link.recv(8) or b"1"))
 
 
 @contextmanager
-def warm_apps(environment: dict[str, str]) -> Iterator[None]:
-    """Put these programs at the head of the environment's path."""
+def warm_apps(environment: dict[str, str]) -> Iterator[int]:
+    """Put these programs at the head of the environment's path; yields the process that forks."""
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "socket")
         for app in APPS:
@@ -52,7 +52,7 @@ def warm_apps(environment: dict[str, str]) -> Iterator[None]:
         server = subprocess.Popen([sys.executable, __file__, place], stdin=subprocess.PIPE, env=environment)
         environment["PATH"] = f"{folder}{os.pathsep}{environment['PATH']}"
         try:
-            yield
+            yield server.pid
         finally:
             server.stdin.close()
             server.wait(timeout=60)
@@ -68,9 +68,9 @@ def serve(place: str) -> None:
             link, _ = listener.accept()
             size, files, _, _ = socket.recv_fds(link, 8, 3)
             request = b""
-            while len(request) < int.from_bytes(size, "big"):
-                request += link.recv(2**16)
-            if os.fork() == 0:
+            while len(request) < int.from_bytes(size, "big") and (more := link.recv(2**16)):
+                request += more
+            if request and os.fork() == 0:
                 listener.close()
                 become(link, files, *json.loads(request))
             for file in files:
@@ -84,6 +84,8 @@ def become(link: socket.socket, files: list[int], words: list[str], folder: str,
     # Who asked has died: SIGIO, and nobody handles it.
     fcntl.fcntl(link, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(link, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    if select.select([link], [], [], 0)[0]:
+        os._exit(1)  # it had died before
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -91,7 +93,7 @@ def become(link: socket.socket, files: list[int], words: list[str], folder: str,
     os.environ.clear()
     os.environ.update(environment)
     program = str(BIN / Path(words[0]).name)
-    sys.argv = [program, *words[1:]]
+    sys.argv, sys.path[0] = [program, *words[1:]], str(BIN)
     code: object = 0
     try:
         runpy.run_path(program, run_name="__main__")

@@ -229,7 +229,7 @@ def steps() -> list[dict]:
 def methods() -> list[dict]:
     """Steps of the other methods beside those of their parents: two gradients cost less than twice.
 
-    Several turns in different orders: with some methods a step takes a tenth longer in one process than in another.
+    Several turns in different orders: with some methods a step takes a tenth longer in one order than in another.
     """
     federation, names = Federation("cifar10"), [*MEASURED, *PARENTS]
     found: dict[str, list[dict]] = {name: [] for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn.modules import transformer
 import fedlada
 from fedlada.data import Given, as_samples
 from fedlada.engines import SequentialEngine, StackedEngine
+from fedlada.engines.attention import masks_as_given
 from method_table import METHODS
 from user_models import CLASSES, MODELS, VOCABULARY, Causal, CharLstm, Vit, characters, pictures
 
@@ -69,6 +71,14 @@ def test_masks_of_an_encoder_are_not_looked_at(monkeypatch):
     assert grads.any()
     Causal().double()(torch.from_numpy(x[:6]))
     assert looked == ["yes"]  # afterwards it is as it was
+
+
+def test_masks_are_looked_at_in_other_threads():
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+    with masks_as_given(), ThreadPoolExecutor(1) as other:
+        assert not transformer._detect_is_causal_mask(mask)
+        assert other.submit(transformer._detect_is_causal_mask, mask).result()
+    assert transformer._detect_is_causal_mask(mask)
 
 
 class TiedWords(nn.Module):

@@ -120,7 +120,7 @@ def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, mon
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.4")  # a message waits for its process: 1 s without
     torch.set_num_threads(1)
     federation = Federation(tmp_path / "federation", app=APP)
-    with warm_apps(federation.environment), federation:
+    with warm_apps(federation.environment) as forking, federation:
         try:
             for client in range(apps.NUM_CLIENTS):
                 federation.start_node(client)
@@ -133,7 +133,7 @@ def test_a_real_federation_equals_the_simulation_whoever_is_killed(tmp_path, mon
         finally:
             for name in federation.processes:
                 print(f"== {name}: {federation.log(name)[-2000:]}")
-            started = descendants([process.pid for process in federation.processes.values()])
+            started = descendants([forking, *(process.pid for process in federation.processes.values())])
         for name, sentence in STRANGERS.items():
             assert federation.processes[name].poll() == 1
             assert sentence in federation.log(name)

@@ -84,7 +84,7 @@ def test_gradients_bytes_and_seconds_are_those_until_a_target_is_reached(module)
     for row in history:
         row |= {"bytes_up": 3e9, "bytes_down": 1e9}
     shape = finals.Shape(30, (10,), (0.9, 0.95), steps=2000)
-    step = {row["method"]: row for row in finals.speed_of_methods().values()}["fedsam"]["step_ms"]
+    step = finals.speed_of_methods()["fedsam"]["step_ms"]
     fedsam, fedprox = finals.costs({"fedsam": [history], "fedprox": [history]}, shape).rows
     assert fedsam == ("FedSAM", "2", "50", "100", f"{50 * step:.0f}", "0 of 1", "0 of 1", "0 of 1")
     assert fedprox[2:5] == ("25", "100", "not measured")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -35,28 +36,38 @@ def attention(
     return (weights if drop is None else drop(weights)) @ value
 
 
-def masks_as_given() -> AbstractContextManager[None]:
-    """Let torch's encoders use the mask that they are given.
+@contextmanager
+def masks_as_given() -> Iterator[None]:
+    """Let torch's encoders use the mask that they are given, in this thread.
 
     Otherwise they look whether it is the causal one, which waits for the GPU, and a CUDA graph cannot wait.
     """
-    return _MASKS.used()
-
-
-def _as_said(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:  # noqa: ARG001
-    return is_causal is True
+    if not hasattr(transformer, "_detect_is_causal_mask"):  # another torch
+        yield
+        return
+    token = _AS_GIVEN.set(True)
+    try:
+        with _MASKS.used():
+            yield
+    finally:
+        _AS_GIVEN.reset(token)
 
 
 @contextmanager
 def _not_looked_at() -> Iterator[None]:
     own = transformer._detect_is_causal_mask
-    transformer._detect_is_causal_mask = _as_said
+
+    def is_causal(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return is_causal is True if _AS_GIVEN.get() else own(mask, is_causal, size)
+
+    transformer._detect_is_causal_mask = is_causal
     try:
         yield
     finally:
         transformer._detect_is_causal_mask = own
 
 
+_AS_GIVEN = ContextVar("masks_as_given", default=False)
 _MASKS = ForAllThreads(_not_looked_at)
 
 

@@ -18,7 +18,7 @@ EACH = 3
 """Kernels that one process compiles."""
 LONGEST = 60.0
 """Seconds until a process is given up."""
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 Launch = tuple[Any, Sequence[int], Sequence[Any], dict[str, Any]]
 """A kernel, its grid, its arguments and its constants."""
@@ -57,8 +57,9 @@ class Ahead:
             self._wait()
         work, self.waiting = self.waiting, []
         device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1  # type: ignore[no-untyped-call]
-        with suppress(OSError):  # there may be no more processes
-            self.processes.append((_fork(device, work), time.monotonic() + LONGEST))
+        # Without signals: Python's handlers would run in the fork too. There may be no more processes.
+        with suppress(OSError), _held_back() as before:
+            self.processes.append((_fork(device, work, before), time.monotonic() + LONGEST))
 
     def finish(self) -> None:
         """Wait for all and load them; a kernel that cannot be compiled says so at its launch."""
@@ -147,20 +148,27 @@ class _GpuOf:
         return self._target
 
 
-def _fork(device: int, work: Sequence[Launch]) -> int:
-    """A process that compiles these kernels, and leaves them in Triton's cache."""
+@contextmanager
+def _held_back() -> Iterator[Iterable[int]]:
+    """Hold back what ends a process; yields the signals that were held back before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _fork(device: int, work: Sequence[Launch], signals: Iterable[int]) -> int:
+    """A process that compiles these kernels, and leaves them in Triton's cache; `signals` are held back in it."""
     from triton.runtime import driver
 
     gpu = _GpuOf(driver.active, device)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # Python's handlers would run in the fork too
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other threads hold nothing that the compiler needs
-            process = os.fork()
-        if process == 0:
-            _compile(gpu, work, before)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other threads hold nothing that the compiler needs
+        process = os.fork()
+    if process == 0:
+        _compile(gpu, work, signals)
     return process
 
 
@@ -172,7 +180,8 @@ def _compile(gpu: _GpuOf, work: Sequence[Launch], signals: Iterable[int]) -> NoR
     try:
         gc.disable()  # frees no tensor of the GPU
         for number in ENDING:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         driver.set_active(gpu)
         for kernel, grid, args, constants in work:
@@ -185,7 +194,7 @@ def _compile(gpu: _GpuOf, work: Sequence[Launch], signals: Iterable[int]) -> NoR
 
 def _end(process: int) -> None:
     """End a process, unless it has ended."""
-    with suppress(ChildProcessError):
+    with suppress(ChildProcessError, ProcessLookupError):
         if os.waitpid(process, os.WNOHANG)[0] == 0:
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
