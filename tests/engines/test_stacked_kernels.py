@@ -66,6 +66,25 @@ def test_a_models_pools_are_replaced():
     assert type(model[1]) is nn.MaxPool2d
 
 
+BOTH = (TorchKernels(), triton_kernels.TritonKernels("ieee"))
+
+
+def gradients(model, kernels, batches):
+    """Those of two clients with the model's parameters, batch after batch, half a batch each."""
+    x, y = batches[0]
+    losses, _ = client_losses(nn.CrossEntropyLoss(), model(x).detach(), y, None)
+    network = LayeredNetwork(model, losses, kernels)
+    vector = flatten(model.parameters()).detach()
+    rows, grads = network.layout.rows(2, vector), network.layout.rows(2, vector)
+    rows.copy_(network.layout.inward(vector).expand_as(rows))
+    network.bind(rows, grads)
+    found = []
+    for x, y in batches:
+        network.backward(x, y, torch.full((2, 2), 0.5, device=DEVICE))
+        found.append(network.layout.outward(grads).clone())
+    return found
+
+
 class LooksAtItsLayers(nn.Module):
     """Asks layers what they are, hooks one, and takes views, as models of people do."""
 
@@ -88,18 +107,8 @@ def test_models_that_look_at_their_layers():
     torch.manual_seed(0)
     model = LooksAtItsLayers().to(DEVICE)
     x, y = torch.randn(4, 3, 8, 8, device=DEVICE), torch.tensor([0, 1, 2, 0], device=DEVICE)
-    weights = torch.full((2, 2), 0.5, device=DEVICE)
-    losses, _ = client_losses(nn.CrossEntropyLoss(), model(x).detach(), y, None)
-    found = []
-    for kernels in (TorchKernels(), triton_kernels.TritonKernels("ieee")):
-        network = LayeredNetwork(model, losses, kernels)
-        vector = flatten(model.parameters()).detach()
-        rows, grads = network.layout.rows(2, vector), network.layout.rows(2, vector)
-        rows.copy_(network.layout.inward(vector).expand_as(rows))
-        network.bind(rows, grads)
-        network.backward(x, y, weights)
-        found.append(network.layout.outward(grads))
-    torch.testing.assert_close(found[1], found[0])
+    (expected,), (found,) = (gradients(model, kernels, [(x, y)]) for kernels in BOTH)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("chosen", [False, True])
@@ -196,20 +205,9 @@ def test_taps_that_only_meet_padding_have_no_gradient(on_pixels):
     model = OnImagesAndOnPixels(on_pixels).to(DEVICE)
     sizes = (4, 4, 1, 4, 1)
     batches = [(torch.randn(4, 16, n, n, device=DEVICE), torch.randint(3, (4,), device=DEVICE)) for n in sizes]
-    weights = torch.full((2, 2), 0.5, device=DEVICE)
-    losses, _ = client_losses(nn.CrossEntropyLoss(), model(batches[0][0]).detach(), batches[0][1], None)
-    found = []
-    for kernels in (TorchKernels(), triton_kernels.TritonKernels("ieee")):
-        network = LayeredNetwork(model, losses, kernels)
-        vector = flatten(model.parameters()).detach()
-        rows, grads = network.layout.rows(2, vector), network.layout.rows(2, vector)
-        rows.copy_(network.layout.inward(vector).expand_as(rows))
-        network.bind(rows, grads)
-        for x, y in batches:
-            network.backward(x, y, weights)
-            found.append(network.layout.outward(grads).clone())
-    for expected, own in zip(found[: len(sizes)], found[len(sizes) :], strict=True):
-        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
+    expected, found = (gradients(model, kernels, batches) for kernels in BOTH)
+    for right, own in zip(expected, found, strict=True):
+        torch.testing.assert_close(own, right, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("batch", "rest"), [(6, 7.0), (300, 0.0)], ids=["as one sum", "in parts"])
